@@ -1,0 +1,222 @@
+"""What an operator schema is: arity, attributes, type inference, and what memory planning must know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal, NoReturn
+
+from kgrun.graphs.dtypes import DTYPES, ONNX_DTYPES, itemsize
+from kgrun.graphs.errors import GraphError, PathPart, did_you_mean
+
+# "number" is any scalar, "nan", "inf" and "-inf" included; "dtype" a name of DTYPES or ONNX's number for it.
+AttributeKind = Literal["int", "float", "string", "ints", "floats", "strings", "number", "numbers", "dtype"]
+Scalar = bool | int | float
+Constant = tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """What is known of a tensor before anything runs.
+
+    Attributes:
+        dtype: a name of `graphs.dtypes.DTYPES`.
+        shape: every dimension known.
+        value: the elements in row-major order, where they are known at bind time (constants, shapes, axes).
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    value: Constant | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return prod(self.shape) * itemsize(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute of an operator. `default` None means: absent unless given."""
+
+    kind: AttributeKind
+    default: Any = None
+    required: bool = False
+    choices: tuple[str, ...] = ()
+
+
+class InferenceError(GraphError):
+    """A fault found by inference; `path` is relative to the node, for example ("inputs", 1)."""
+
+    default_code = "KG330"
+
+    def __init__(self, message: str, *path: PathPart, help: str | None = None) -> None:
+        super().__init__(message, help=help)
+        self.path = path
+
+
+@dataclass(slots=True)
+class OpCall:
+    """One use of an operator with everything known: what inference gets, and what the devices lower.
+
+    Attributes:
+        op, node: the operator's and the node's name.
+        inputs: types by position; None for an optional input that is absent.
+        attributes: checked, defaults filled in.
+        outputs: types by position once inferred; `output_count` positions are asked for.
+    """
+
+    op: str
+    node: str
+    inputs: tuple[TensorType | None, ...]
+    attributes: Mapping[str, Any]
+    output_count: int = 1
+    outputs: tuple[TensorType, ...] = ()
+
+    def input(self, index: int) -> TensorType:
+        """Input `index`; InferenceError when it is absent."""
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if found is None:
+            self.fail(f"{self.op} needs input {index}", "inputs")
+        return found
+
+    def optional(self, index: int) -> TensorType | None:
+        """Input `index`, or None when it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def ints(self, index: int, attribute: str | None = None) -> tuple[int, ...] | None:
+        """The known integers of input `index`, or of `attribute` where older opsets have them; None without either."""
+        found = self.optional(index)
+        if found is None:
+            value = self.attributes.get(attribute) if attribute else None
+            return None if value is None else tuple(value)
+        if found.value is None:
+            self.fail(
+                f"input {index} of {self.op} must be known before the run",
+                "inputs",
+                index,
+                help="make it a constant with `value`, or give it with --input",
+            )
+        return tuple(int(v) for v in found.value)
+
+    def axis(self, value: int, rank: int, what: str = "axis") -> int:
+        """`value` counted from the front; InferenceError when it is outside [-rank, rank)."""
+        if not -rank <= value < rank:
+            self.fail(f"{what} {value} is outside [-{rank}, {rank - 1}]", "attributes", what)
+        return value + rank if value < 0 else value
+
+    def fail(self, message: str, *path: PathPart, help: str | None = None) -> NoReturn:
+        """Raise an InferenceError at `path` of the node."""
+        raise InferenceError(message, *path, help=help)
+
+
+Infer = Callable[[OpCall], Sequence[TensorType]]
+Cost = Callable[[OpCall], int]
+
+
+@dataclass(frozen=True, slots=True)
+class OpSchema:
+    """One operator.
+
+    Attributes:
+        name: ONNX's name.
+        family: the module that holds its kernels on each device.
+        inputs, outputs: least and greatest number.
+        infer: output types from an OpCall; raises through `call.fail`.
+        dtypes: what input 0 may be (all inputs, unless `infer` says otherwise).
+        attributes: by name.
+        host_inputs: positions that must be known before the run (shapes, axes) and need no device memory.
+        alias: the input whose bytes output 0 is a view of (Reshape and its like): no kernel, no memory.
+        inplace: inputs whose memory output 0 may take over when they die here and the sizes match.
+        flops: floating-point operations of a call, for reports.
+        data: what the device kernels need to know of this operator, for example a scalar expression.
+    """
+
+    name: str
+    family: str
+    inputs: tuple[int, int]
+    infer: Infer
+    outputs: tuple[int, int] = (1, 1)
+    dtypes: frozenset[str] = frozenset(DTYPES)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    host_inputs: frozenset[int] = frozenset()
+    alias: int | None = None
+    inplace: tuple[int, ...] = ()
+    flops: Cost | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+_REGISTRY: dict[str, OpSchema] = {}
+
+
+def register(*schemas: OpSchema) -> None:
+    """Add operators; a name can be added once."""
+    for schema in schemas:
+        if schema.name in _REGISTRY:
+            raise ValueError(f"operator {schema.name} is registered twice")
+        _REGISTRY[schema.name] = schema
+
+
+def registered() -> Mapping[str, OpSchema]:
+    """All operators by name."""
+    return _REGISTRY
+
+
+def checked_attributes(schema: OpSchema, given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` with kinds checked and defaults filled in; InferenceError for what does not fit."""
+    for name in given:
+        if name not in schema.attributes:
+            known = ", ".join(sorted(schema.attributes)) or "none"
+            help = did_you_mean(name, schema.attributes) or f"attributes of {schema.name}: {known}"
+            raise InferenceError(f"{schema.name} has no attribute {name!r}", "attributes", name, help=help)
+    values = {}
+    for name, attribute in schema.attributes.items():
+        if name in given:
+            values[name] = _checked(schema.name, name, attribute, given[name])
+        elif attribute.required:
+            raise InferenceError(f"{schema.name} needs attribute {name!r}", "attributes")
+        elif attribute.default is not None:
+            values[name] = attribute.default
+    return values
+
+
+_ACCEPTED: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "string": (str,),
+    "number": (bool, int, float),
+    "dtype": (str, int),
+}
+
+
+def _checked(op: str, name: str, attribute: Attribute, value: Any) -> Any:
+    plural = attribute.kind.endswith("s")
+    kind = attribute.kind.removesuffix("s")
+    items = list(value) if isinstance(value, (list, tuple)) else [value]
+    if kind in ("float", "number"):
+        items = [float(i) if i in ("nan", "inf", "-inf") else i for i in items]
+    if isinstance(value, (list, tuple)) != plural or not all(
+        isinstance(i, _ACCEPTED[kind]) and (kind == "number" or not isinstance(i, bool)) for i in items
+    ):
+        raise InferenceError(f"attribute {name!r} of {op} takes {attribute.kind}, got {value!r}", "attributes", name)
+    if attribute.choices and value not in attribute.choices:
+        raise InferenceError(f"attribute {name!r} of {op} is one of {', '.join(attribute.choices)}", "attributes", name)
+    if kind == "float":
+        items = [float(i) for i in items]
+    if kind == "dtype":
+        items = [_dtype_name(op, name, i) for i in items]
+    return tuple(items) if plural else items[0]
+
+
+def _dtype_name(op: str, name: str, value: str | int) -> str:
+    found = ONNX_DTYPES.get(value) if isinstance(value, int) else value
+    if found not in DTYPES:
+        help = did_you_mean(str(value), DTYPES) or f"element types: {', '.join(DTYPES)}"
+        raise InferenceError(f"attribute {name!r} of {op} is no element type: {value!r}", "attributes", name, help=help)
+    return found

@@ -1,0 +1,31 @@
+"""What every record of the graph file shares: strictness, names, expressions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from kgrun.graphs.errors import GraphError
+from kgrun.graphs.expressions import parse
+
+
+class Record(BaseModel):
+    """A strict, frozen record: no unknown keys, no silent conversions, no NaN."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+
+def _check_expression(value: str) -> str:
+    try:
+        parse(value)
+    except GraphError as error:
+        raise ValueError(error.message) from None
+    return value
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**64)]
+Expr = Integer | Annotated[str, StringConstraints(max_length=1_000), AfterValidator(_check_expression)]

@@ -1,0 +1,104 @@
+"""The whole graph file, format version 1, and its JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from kgrun.graphs.errors import PathPart, Place
+from kgrun.graphs.schema.common import Name, NonNegativeInt, PositiveInt, Record
+from kgrun.graphs.schema.kernels import KernelSpec
+from kgrun.graphs.schema.nodes import Node
+from kgrun.graphs.schema.tensors import TensorSpec
+
+SCHEMA_ID = "https://kgrun.dev/schema/graph-1.json"
+
+
+class DimSpec(Record):
+    """A named dimension; without a default it must be given by `--dim`."""
+
+    default: NonNegativeInt | None = None
+    min: NonNegativeInt = 0
+    max: NonNegativeInt | None = None
+    multiple_of: PositiveInt | None = None
+    buckets: list[PositiveInt] | None = Field(default=None, description="sizes to round up to, for cached plans")
+    doc: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DimSpec:
+        top = self.max if self.max is not None else None
+        if top is not None and top < self.min:
+            raise ValueError(f"max {top} is less than min {self.min}")
+        return self
+
+
+class QueueSpec(Record):
+    """A data queue that feeds tensors batch by batch (S143)."""
+
+    items: list[Name]
+    capacity: PositiveInt = 2
+    doc: str | None = None
+
+
+class GraphBody(Record):
+    """Tensors and nodes; the file's top level, and the bodies of control operators."""
+
+    inputs: list[Name] | None = Field(None, description="order of the declared inputs; others are discovered (S12)")
+    tensors: dict[Name, TensorSpec] = {}
+    nodes: list[Node] = []
+    outputs: list[Name] = []
+
+
+class KernelGraph(GraphBody):
+    """What the user wrote. Frozen; carries where it was read from, for messages and for the files beside it."""
+
+    kgrun: Literal[1] = Field(description="format version")
+    schema_: str | None = Field(None, alias="$schema")
+    name: Name = "graph"
+    doc: str | None = None
+    dims: dict[Name, NonNegativeInt | DimSpec] = {}
+    kernels: dict[Name, KernelSpec] = {}
+    contiguous: list[list[Name]] = Field([], description="tensors placed side by side, in order (S57)")
+    groups: dict[Name, list[NonNegativeInt]] = Field({}, description="ranks of a communication group")
+    queues: dict[Name, QueueSpec] = {}
+    graphs: dict[Name, GraphBody] = Field({}, description="bodies of If and Loop")
+
+    _file: str | None = PrivateAttr(None)
+    _folder: Path | None = PrivateAttr(None)
+    _allow_external: bool = PrivateAttr(False)
+    _locate: Callable[[tuple[PathPart, ...]], tuple[int, int] | None] | None = PrivateAttr(None)
+
+    @property
+    def folder(self) -> Path:
+        """Where paths in the graph start: the file's folder, else the current one."""
+        return self._folder or Path()
+
+    @property
+    def file(self) -> str | None:
+        """The file's name as the user gave it."""
+        return self._file
+
+    @property
+    def allows_external_data(self) -> bool:
+        """Whether data paths may leave the graph's folder."""
+        return self._allow_external
+
+    def place(self, *path: PathPart) -> Place:
+        """The place of `path` in the file, with line and column where they can be found."""
+        spot = self._locate(path) if self._locate else None
+        line, column = spot or (None, None)
+        return Place(self._file, path, line, column)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a graph file."""
+    schema = KernelGraph.model_json_schema(by_alias=True)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        **schema,
+        "title": "kgrun graph, version 1",
+    }
