@@ -1,0 +1,227 @@
+"""Checks of a bound graph: outputs, in-place requests, launches, and what is worth a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, TensorArgument, Warning
+from kgrun.graphs.errors import GraphError, PathPart, did_you_mean
+from kgrun.graphs.limits import check_launch, limits_of
+from kgrun.graphs.schema.graph import KernelGraph
+
+
+def graph_outputs(graph: KernelGraph, tensors: Mapping[str, BoundTensor]) -> tuple[str, ...]:
+    """Output names in order: the file's `outputs`, else the tensors of role output.
+
+    Raises:
+        GraphError: KG343 for an unknown name, KG353 for one named twice or left out, KG346 for none at all.
+    """
+    marked = [name for name, spec in graph.tensors.items() if spec.role == "output"]
+    names = graph.outputs or marked
+    for i, name in enumerate(names):
+        if name not in tensors:
+            raise GraphError(
+                f"graph output {name!r} is not defined",
+                code="KG343",
+                where=graph.place("outputs", i) if graph.outputs else graph.place("tensors", name),
+                help=did_you_mean(name, tensors),
+            )
+        if names.index(name) != i:
+            raise GraphError(f"output {name!r} is named twice", code="KG353", where=graph.place("outputs", i))
+    for name in marked:
+        if name not in names:
+            raise GraphError(
+                f"{name!r} has role output but is not among `outputs`",
+                code="KG353",
+                where=graph.place("tensors", name, "role"),
+            )
+    updates = any(node.inplace for node in graph.nodes)
+    if not names and graph.nodes and not updates:
+        raise GraphError(
+            "the graph has no outputs", code="KG346", where=graph.place("outputs"), help="name them under `outputs`"
+        )
+    return tuple(names)
+
+
+def check(bound: BoundGraph, target: str) -> tuple[Warning, ...]:
+    """All checks that need types.
+
+    Raises:
+        GraphError: the first fault; `others` has the rest.
+    """
+    faults: list[GraphError] = []
+    for node in bound.nodes:
+        faults.extend(_inplace_faults(bound, node))
+        faults.extend(_clear_faults(bound, node))
+        if node.launch is not None:
+            faults.extend(_launch_faults(bound, node, target))
+    faults.extend(_sharing_faults(bound))
+    if faults:
+        faults[0].others = tuple(faults[1:])
+        raise faults[0]
+    return tuple(_warnings(bound))
+
+
+def _fault(
+    bound: BoundGraph, node: BoundNode, code: str, message: str, *path: PathPart, help: str | None = None
+) -> GraphError:
+    return GraphError(message, code=code, where=bound.source.place("nodes", node.position, *path), help=help)
+
+
+def _inplace_faults(bound: BoundGraph, node: BoundNode) -> Iterator[GraphError]:
+    taken: set[str] = set()
+    for output, name in node.inplace.items():
+        path = ("inplace", output)
+        if output not in node.outputs or name not in node.inputs:
+            what = f"{output!r} is no output" if output not in node.outputs else f"{name!r} is no input"
+            yield _fault(bound, node, "KG354", f"{what} of {node.name!r}", *path)
+            continue
+        target, source = bound.tensors[output], bound.tensors[name]
+        if name in taken:
+            yield _fault(bound, node, "KG354", f"two outputs of {node.name!r} take over {name!r}", *path)
+        taken.add(name)
+        if target.nbytes != source.nbytes:
+            yield _fault(
+                bound,
+                node,
+                "KG354",
+                f"{output!r} ({target.nbytes} bytes) cannot take over {name!r} ({source.nbytes} bytes)",
+                *path,
+            )
+        if source.role in ("input", "constant"):
+            yield _fault(
+                bound,
+                node,
+                "KG354",
+                f"{node.name!r} would overwrite {source.role} {name!r}",
+                *path,
+                help="an input keeps its bytes from run to run; make it a parameter if it is to be updated",
+            )
+        if source.is_output:
+            yield _fault(
+                bound,
+                node,
+                "KG354",
+                f"{node.name!r} would overwrite graph output {name!r}",
+                *path,
+                help=f"make {output!r} the output instead",
+            )
+
+
+def _clear_faults(bound: BoundGraph, node: BoundNode) -> Iterator[GraphError]:
+    for i, name in enumerate(node.clear):
+        if name not in node.outputs:
+            yield _fault(
+                bound, node, "KG354", f"{name!r} is to be cleared but is no output of {node.name!r}", "clear", i
+            )
+        elif name in node.inplace:
+            yield _fault(bound, node, "KG354", f"{name!r} cannot be both cleared and in place", "clear", i)
+
+
+def _launch_faults(bound: BoundGraph, node: BoundNode, target: str) -> Iterator[GraphError]:
+    launch = node.launch
+    assert launch is not None
+    kernel = bound.source.kernels[launch.kernel]
+    problems = check_launch(
+        limits_of(target), launch.grid, launch.block,
+        static_shared=kernel.static_shared or 0, dynamic_shared=launch.shared,
+        registers=kernel.registers or 0, cluster=launch.cluster,
+    )  # fmt: skip
+    for message, path in problems:
+        yield _fault(bound, node, "KG360", f"launch of {node.name!r}: {message}", *path)
+    if kernel.params is not None and len(kernel.params) != len(launch.args):
+        yield _fault(
+            bound,
+            node,
+            "KG361",
+            f"kernel {launch.kernel!r} has {len(kernel.params)} parameters, {node.name!r} passes {len(launch.args)}",
+            "args",
+        )
+    passed = {a.name for a in launch.args if isinstance(a, TensorArgument)}
+    for i, name in enumerate(node.outputs):
+        if name is not None and name not in passed and node.inplace.get(name) not in passed:
+            yield _fault(
+                bound,
+                node,
+                "KG348",
+                f"output {name!r} is not among the arguments of {node.name!r}",
+                "outputs",
+                i,
+                help="a kernel can only write what is passed to it",
+            )
+
+
+def _sharing_faults(bound: BoundGraph) -> Iterator[GraphError]:
+    graph = bound.source
+    for name, spec in graph.tensors.items():
+        if spec.alias_of is None:
+            continue
+        place = graph.place("tensors", name, "alias_of")
+        other = graph.tensors.get(spec.alias_of)
+        outside = ("input", "parameter", "constant")
+        if other is None:
+            yield GraphError(
+                f"{name!r} is an alias of {spec.alias_of!r}, which does not exist",
+                code="KG343",
+                where=place,
+                help=did_you_mean(spec.alias_of, graph.tensors),
+            )
+        elif name in bound.tensors and spec.alias_of in bound.tensors:
+            mine, theirs = bound.tensors[name], bound.tensors[spec.alias_of]
+            if mine.role not in outside or theirs.role not in outside or other.alias_of is not None:
+                yield GraphError(f"{name!r} can only be an alias of an input or parameter", code="KG354", where=place)
+            elif mine.nbytes > theirs.nbytes:
+                yield GraphError(f"{name!r} is larger than {spec.alias_of!r}", code="KG354", where=place)
+    seen: dict[str, int] = {}
+    for g, group in enumerate(graph.contiguous):
+        for i, name in enumerate(group):
+            place = graph.place("contiguous", g, i)
+            if name not in bound.tensors:
+                yield GraphError(
+                    f"tensor {name!r} is not defined", code="KG343", where=place, help=did_you_mean(name, bound.tensors)
+                )
+            if name in seen:
+                yield GraphError(
+                    f"{name!r} stands in two contiguous groups, or twice in one", code="KG355", where=place
+                )
+            seen[name] = g
+
+
+def _warnings(bound: BoundGraph) -> Iterator[Warning]:
+    graph = bound.source
+    for name, tensor in bound.tensors.items():
+        path = ("tensors", name)
+        if tensor.producer is None and not tensor.used:
+            if tensor.is_output:
+                yield Warning(
+                    "W-LONELY-WEIGHT",
+                    f"{tensor.role} {name!r} is a graph output but feeds no kernel; it is read from the host",
+                    path,
+                )
+            elif not tensor.consumers:
+                yield Warning("W-UNUSED", f"{tensor.role} {name!r} is used by no node; it gets no memory", path)
+        if tensor.discovered and tensor.consumers:
+            yield Warning(
+                "W-DISCOVERED", f"{tensor.role} {name!r} is not declared as an input; it was discovered", path
+            )
+        if tensor.producer is not None and not tensor.consumers and not tensor.is_output:
+            node = bound.nodes[tensor.producer]
+            if len(node.written_names()) == 1 and name not in node.inplace:
+                yield Warning("W-UNREAD", f"nothing reads {name!r}, made by {node.name!r}", ("nodes", node.position))
+    for name in graph.tensors:
+        if name not in bound.tensors:
+            yield Warning("W-UNUSED", f"tensor {name!r} is used by no node", ("tensors", name))
+    launched = {node.op for node in bound.nodes if node.launch is not None}
+    for name in (n for n in graph.kernels if n not in launched):
+        yield Warning("W-UNUSED", f"kernel {name!r} is launched by no node", ("kernels", name))
+    for node in bound.nodes:
+        if node.launch is None:
+            continue
+        passed = {a.name for a in node.launch.args if isinstance(a, TensorArgument)}
+        for i, unpassed in enumerate(node.inputs):
+            if unpassed is not None and unpassed not in passed:
+                yield Warning(
+                    "W-UNPASSED",
+                    f"input {unpassed!r} is not among the arguments of {node.name!r}",
+                    ("nodes", node.position, "inputs", i),
+                )

@@ -1,0 +1,219 @@
+"""Bind: give every dimension, shape and dtype a value, check the graph, put its nodes in execution order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kgrun.graphs.bind import checks
+from kgrun.graphs.bind.dims import bind_dims, bind_shape
+from kgrun.graphs.bind.launches import NodeScope, bind_launch, bind_workspace
+from kgrun.graphs.bind.links import Links, link
+from kgrun.graphs.bind.tensors import check_declared, external_type, host_value, role_of, undefined
+from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor
+from kgrun.graphs.errors import GraphError
+from kgrun.graphs.operators import infer, lookup
+from kgrun.graphs.operators.base import InferenceError, OpCall, TensorType
+from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.graphs.schema.nodes import KernelNode, OpNode
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DEFAULT_ARCH = "sm_90"
+
+
+def bind(
+    graph: KernelGraph,
+    *,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    strict: bool = False,
+    allow_empty: bool = False,
+    target: str | None = None,
+) -> BoundGraph:
+    """The graph with nothing left open, checked.
+
+    Args:
+        dims: values of dimensions; the file's defaults fill the rest.
+        values: host arrays of inputs, where operators need to know them to infer shapes.
+        strict: what would be a warning is an error.
+        allow_empty: accept a graph without nodes.
+        target: architecture whose launch limits hold, for example "sm_90" (the default).
+
+    Raises:
+        UsageError: dimensions unbound, unknown or out of range.
+        GraphError: anything else that is wrong with the graph; `others` holds further errors of the same pass.
+    """
+    if not graph.nodes and not allow_empty:
+        raise GraphError(
+            "the graph has no nodes",
+            code="KG346",
+            where=graph.place("nodes"),
+            help="add nodes, or pass --allow-empty",
+        )
+    links = link(graph)
+    binder = _Binder(graph, links, bind_dims(graph, dims or {}), values or {})
+    nodes = binder.bind_nodes()
+    tensors = _tensors(binder, nodes)
+    outputs = checks.graph_outputs(graph, tensors)
+    bound = BoundGraph(graph, binder.dims, tensors, nodes, outputs, (), values or {})
+    warnings = checks.check(bound, target or DEFAULT_ARCH)
+    if strict and warnings:
+        errors = [GraphError(w.message, code="KG399", where=graph.place(*w.path)) for w in warnings]
+        errors[0].others = tuple(errors[1:])
+        raise errors[0]
+    return BoundGraph(graph, binder.dims, tensors, nodes, outputs, warnings, values or {})
+
+
+class _Binder:
+    """Walks the nodes in execution order and remembers the type of each tensor met."""
+
+    def __init__(
+        self, graph: KernelGraph, links: Links, dims: dict[str, int], values: Mapping[str, np.ndarray[Any, Any]]
+    ) -> None:
+        self.graph, self.links, self.dims, self.values = graph, links, dims, values
+        self.types: dict[str, TensorType] = {}
+        self.external: list[str] = []  # in the order met (S12)
+
+    def bind_nodes(self) -> tuple[BoundNode, ...]:
+        index_of = {position: index for index, position in enumerate(self.links.order)}
+        nodes = []
+        for index, position in enumerate(self.links.order):
+            before = tuple(sorted(index_of[p] for p in self.links.predecessors[position]))
+            nodes.append(self._bind_node(index, position, before))
+        return tuple(nodes)
+
+    def external_type(self, name: str) -> TensorType:
+        """Type of a tensor that no node writes; remembers it."""
+        if name not in self.types:
+            spec = self.graph.tensors[name]
+            role_of(self.graph, self.links, name, spec)  # raises for a tensor that nothing fills
+            self.types[name] = external_type(self.graph, name, spec, self.dims, self.values.get(name))
+            self.external.append(name)
+        return self.types[name]
+
+    def _bind_node(self, index: int, position: int, predecessors: tuple[int, ...]) -> BoundNode:
+        node = self.graph.nodes[position]
+        inputs = self.links.inputs[position]
+        scope = NodeScope(self.graph, position, self.dims)
+        types = tuple(self._input_type(position, i, name) for i, name in enumerate(inputs))
+        call, launch = None, None
+        if isinstance(node, KernelNode):
+            launch = bind_launch(scope, node, inputs)
+            made = [self._declared_output(scope, node, i, name) for i, name in enumerate(node.outputs)]
+            op = node.kernel
+        else:
+            call = self._infer(scope, node, inputs, types)
+            made = list(call.outputs)
+            op = node.op
+        for name, kind in zip(node.outputs, made, strict=False):
+            if name is not None:
+                if call is not None:
+                    check_declared(self.graph, name, kind, self.dims, node.name)
+                self.types[name] = kind
+        workspace, cleared = bind_workspace(scope, node)
+        return BoundNode(
+            index=index, position=position, name=node.name, op=op, inputs=inputs, outputs=tuple(node.outputs),
+            call=call, launch=launch, workspace=workspace, cleared_workspace=cleared, inplace=node.inplace,
+            clear=tuple(node.clear), predecessors=predecessors,
+            flops=None if node.flops is None else scope.evaluate(node.flops, "flops"),
+            bytes=None if node.bytes is None else scope.evaluate(node.bytes, "bytes"),
+            spec=node,
+        )  # fmt: skip
+
+    def _input_type(self, position: int, i: int, name: str | None) -> TensorType | None:
+        if name is None:
+            return None
+        if name in self.types:
+            return self.types[name]
+        if name in self.links.producer:
+            raise AssertionError("execution order puts producers first")
+        if name not in self.graph.tensors:
+            raise undefined(self.graph, name, "nodes", position, "inputs", i)
+        return self.external_type(name)
+
+    def _declared_output(self, scope: NodeScope, node: KernelNode, i: int, name: str | None) -> TensorType:
+        spec = self.graph.tensors.get(name) if name is not None else None
+        if name is None:
+            return TensorType("uint8", (0,))
+        if spec is None or spec.dtype is None or spec.shape is None:
+            raise scope.error(
+                "KG351",
+                f"output {name!r} of kernel node {node.name!r} needs a declared dtype and shape",
+                "outputs",
+                i,
+                help=f"add it to tensors: {name}: {{dtype: float32, shape: […]}}",
+            )
+        return TensorType(spec.dtype, bind_shape(self.graph, spec.shape, self.dims, "tensors", name, "shape"))
+
+    def _infer(
+        self, scope: NodeScope, node: OpNode, inputs: tuple[str | None, ...], types: tuple[TensorType | None, ...]
+    ) -> OpCall:
+        try:
+            schema = lookup(node.op)
+            known = tuple(
+                host_value(self.graph, name, kind)
+                if i in schema.host_inputs and name is not None and kind is not None and kind.value is None
+                else kind
+                for i, (name, kind) in enumerate(zip(inputs, types, strict=True))
+            )
+            return infer(node.op, node.name, known, node.attributes, len(node.outputs))
+        except InferenceError as error:
+            raise error.at(self.graph.place("nodes", scope.position, *error.path)) from None
+        except GraphError as error:
+            raise error.at(self.graph.place("nodes", scope.position, "op")) from None
+
+
+def _tensors(binder: _Binder, nodes: tuple[BoundNode, ...]) -> dict[str, BoundTensor]:
+    """All tensors: declared inputs in order, discovered ones, node outputs, what no node touches."""
+    graph, links = binder.graph, binder.links
+    index_of = {node.position: node.index for node in nodes}
+    declared = graph.inputs if graph.inputs is not None else _implicit_inputs(graph, links)
+    untouched = [n for n in graph.tensors if n not in binder.types and n not in links.producer]
+    for i, name in enumerate(declared):
+        if name not in graph.tensors:
+            raise undefined(graph, name, "inputs", i)
+        if name in links.producer:
+            raise GraphError(
+                f"declared input {name!r} is written by a node", code="KG341", where=graph.place("inputs", i)
+            )
+    for name in untouched:
+        if role_of(graph, links, name, graph.tensors[name]) != "intermediate":
+            binder.external_type(name)
+    produced = [name for node in nodes for name in node.outputs if name is not None]
+    names = dict.fromkeys([*(n for n in declared if n in binder.types), *binder.external, *produced])
+    wanted = set(graph.outputs) or {n for n, s in graph.tensors.items() if s.role == "output"}
+    device_read = _device_reads(nodes)
+    tensors = {}
+    for name in names:
+        spec = graph.tensors.get(name)
+        position = links.producer.get(name)
+        role = role_of(graph, links, name, spec) if spec is not None else "intermediate"
+        tensors[name] = BoundTensor(
+            name=name,
+            role=role,
+            type=binder.types[name],
+            producer=None if position is None else index_of[position],
+            consumers=tuple(sorted(index_of[p] for p in links.readers.get(name, ()))),
+            used=position is not None or name in device_read,
+            discovered=position is None and name not in declared and role != "constant",
+            is_output=name in wanted,
+            spec=spec,
+        )
+    return tensors
+
+
+def _implicit_inputs(graph: KernelGraph, links: Links) -> list[str]:
+    return [
+        n for n, s in graph.tensors.items() if s.role in ("input", "parameter", "constant") and n not in links.producer
+    ]
+
+
+def _device_reads(nodes: tuple[BoundNode, ...]) -> set[str]:
+    """Names that some step reads on the device: not those an operator only looks at while binding."""
+    names: set[str] = set()
+    for node in nodes:
+        host = lookup(node.op).host_inputs if node.call is not None else frozenset()
+        names.update(n for i, n in enumerate(node.inputs) if n is not None and i not in host)
+    return names
