@@ -1,0 +1,99 @@
+"""The device seam: the few things kgrun asks of a place where steps run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kgrun.runtime.program import Pointer, Step
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Address = Callable[[Pointer], int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """What reports and launch checks need to know of a device.
+
+    Attributes:
+        kind: "cpu" or "cuda".
+        name: the product's name.
+        index: ordinal among devices of its kind.
+        arch: "sm_90"; None on the CPU.
+        total_memory: bytes.
+        versions: driver, runtime and library versions.
+    """
+
+    kind: str
+    name: str
+    index: int
+    arch: str | None
+    total_memory: int
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+class PreparedStep(Protocol):
+    """A step with its addresses packed and its code loaded."""
+
+    method: str  # how its time is taken, for the report
+
+    def launch(self) -> None:
+        """Issue the step on its stream; returns before it ends where the device is asynchronous."""
+        ...
+
+
+class Device(Protocol):
+    """A place where steps run. Addresses are plain integers of that device."""
+
+    info: DeviceInfo
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of `nbytes` > 0 fresh bytes, aligned to 512; DoesNotFit when there is no room."""
+        ...
+
+    def free(self, address: int) -> None:
+        """Return an allocation."""
+        ...
+
+    def upload(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        """Copy a C-contiguous array to `address`; returns when the array may be reused."""
+        ...
+
+    def download(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        """Copy from `address` into a C-contiguous array; waits for earlier steps."""
+        ...
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        """Set bytes, in order with steps."""
+        ...
+
+    def prepare(self, step: Step, address: Address) -> PreparedStep:
+        """Compile, load and pack a step; CompileError, DeviceUnavailable."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until all issued steps ended; DeviceFault when one failed."""
+        ...
+
+    def record(self) -> Any:
+        """A mark in the order of issued steps."""
+        ...
+
+    def elapsed_ns(self, start: Any, end: Any) -> int:
+        """Nanoseconds between two marks; waits for `end`."""
+        ...
+
+    def memory_in_use(self) -> int:
+        """Bytes allocated through this device object now."""
+        ...
+
+    def peak_memory(self) -> int:
+        """Most bytes allocated through this device object at once."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        ...

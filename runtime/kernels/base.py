@@ -1,0 +1,124 @@
+"""How a builtin operator becomes work: one table a device, from operator name to lowering.
+
+A CPU kernel is a function `OpCall -> HostFunction`; a CUDA kernel is `OpCall -> Lowered`. Families register theirs on
+import; `cpu_kernel` and `cuda_kernel` import the family that the operator's schema names, so nothing else is loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from kgrun.graphs.bound import Dim3
+from kgrun.graphs.errors import DeviceUnavailable
+from kgrun.graphs.operators.base import OpCall, registered
+from kgrun.runtime.program import KernelCode, Value
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+HostFunction = Callable[[Sequence["Array | None"], Sequence["Array"]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An operand of an operator by role and position; `offset` in bytes."""
+
+    role: Literal["input", "output", "workspace"]
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One kernel launch of a lowered operator."""
+
+    code: KernelCode
+    args: tuple[Operand | Value | None, ...]
+    grid: Dim3
+    block: Dim3
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRoutine:
+    """One library call of a lowered operator; `config` holds plain values."""
+
+    library: str
+    routine: str
+    config: Mapping[str, Any]
+    args: tuple[Operand | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClearOperand:
+    """Zero an operand before what follows."""
+
+    target: Operand
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOperand:
+    """Copy bytes between operands."""
+
+    target: Operand
+    source: Operand
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What an operator does on a device: work in order, and the scratch blocks (bytes) it needs meanwhile."""
+
+    work: tuple[KernelCall | LibraryRoutine | ClearOperand | CopyOperand, ...]
+    workspace: tuple[int, ...] = ()
+
+
+CpuKernel = Callable[[OpCall], HostFunction]
+CudaKernel = Callable[[OpCall], Lowered]
+_T = TypeVar("_T")
+_CPU: dict[str, CpuKernel] = {}
+_CUDA: dict[str, CudaKernel] = {}
+
+
+def on_cpu(*ops: str) -> Callable[[CpuKernel], CpuKernel]:
+    """Register the CPU kernel of operators."""
+
+    def add(kernel: CpuKernel) -> CpuKernel:
+        _CPU.update(dict.fromkeys(ops, kernel))
+        return kernel
+
+    return add
+
+
+def on_cuda(*ops: str) -> Callable[[CudaKernel], CudaKernel]:
+    """Register the CUDA lowering of operators."""
+
+    def add(kernel: CudaKernel) -> CudaKernel:
+        _CUDA.update(dict.fromkeys(ops, kernel))
+        return kernel
+
+    return add
+
+
+def cpu_kernel(op: str) -> CpuKernel:
+    """The CPU kernel of `op`; DeviceUnavailable when it has none."""
+    return _find(op, "cpu", _CPU)
+
+
+def cuda_kernel(op: str) -> CudaKernel:
+    """The CUDA lowering of `op`; DeviceUnavailable when it has none."""
+    return _find(op, "cuda", _CUDA)
+
+
+def _find(op: str, target: str, table: dict[str, _T]) -> _T:
+    if op not in table:
+        importlib.import_module(f"kgrun.runtime.kernels.{target}.{registered()[op].family}")
+    if op not in table:
+        raise DeviceUnavailable(f"operator {op} has no {target} kernel", code="KG710")
+    return table[op]

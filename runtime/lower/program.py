@@ -1,0 +1,226 @@
+"""Lower: number the buffers, turn each node into steps, and say what each step reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from kgrun.graphs.bound import BoundGraph, BoundNode
+from kgrun.graphs.dtypes import itemsize
+from kgrun.graphs.operators import lookup
+from kgrun.runtime.lower.classes import AliasClasses, alias_classes
+from kgrun.runtime.lower.work import NodeWork, bind_work, prepare_node
+from kgrun.runtime.program import (
+    Buffer,
+    Clear,
+    Copy,
+    KernelCode,
+    MemoryClass,
+    Pointer,
+    Program,
+    Step,
+    Work,
+)
+
+
+def lower(bound: BoundGraph, target: str = "cuda", *, reuse: bool = True) -> Program:
+    """The program of `bound` for `target` ("cpu" or "cuda").
+
+    Args:
+        reuse: let kgrun grant in-place outputs that the file does not ask for.
+
+    Raises:
+        GraphError: an in-place request that would destroy a value; a kernel source that cannot be read.
+        DeviceUnavailable: an operator without a kernel for the target.
+    """
+    folded = frozenset(node.index for node in bound.nodes if _is_known(bound, node))
+    classes = alias_classes(bound, reuse=reuse, folded=folded)
+    lowering = _Lowering(bound, target, classes, folded)
+    steps = tuple(lowering.steps())
+    buffers = tuple(lowering.buffers)
+    return Program(
+        graph=bound,
+        target=target,
+        buffers=buffers,
+        slots=lowering.slots,
+        steps=steps,
+        decisions=tuple(classes.decisions),
+        groups=tuple(lowering.groups),
+        warnings=bound.warnings,
+    )
+
+
+def _is_known(bound: BoundGraph, node: BoundNode) -> bool:
+    """Whether all results are known constants: a shape computation that need not run."""
+    if node.call is None or node.inplace or not node.call.outputs:
+        return False
+    return all(kind.value is not None for kind in node.call.outputs)
+
+
+class _Lowering:
+    """Hands out buffers and steps in execution order."""
+
+    def __init__(self, bound: BoundGraph, target: str, classes: AliasClasses, folded: frozenset[int]) -> None:
+        self.bound, self.target, self.classes, self.folded = bound, target, classes, folded
+        self.buffers: list[Buffer] = []
+        self.slots: dict[str, Pointer] = {}
+        self.groups: list[tuple[int, ...]] = []
+        self.codes: dict[str, KernelCode] = {}
+        self._add_tensor_buffers()
+        self._add_groups()
+
+    def _add_tensor_buffers(self) -> None:
+        runs = [n for n in self.bound.nodes if n.index not in self.folded and n.index not in self.classes.forwarded]
+        touched = {name for node in runs for name in _device_operands(node)}
+        wanted = {name for name in self.bound.outputs if self.bound.tensors[name].producer is not None}
+        for owner, members in self.classes.members.items():
+            if touched.isdisjoint(members) and wanted.isdisjoint(members):
+                continue
+            index = len(self.buffers)
+            tensors = [self.bound.tensors[m] for m in members]
+            specs = [t.spec for t in tensors if t.spec is not None]
+            nodes = [self.bound.nodes[t.producer] for t in tensors if t.producer is not None]
+            self.buffers.append(
+                Buffer(
+                    index=index,
+                    name=owner,
+                    nbytes=max(t.nbytes for t in tensors),
+                    memory_class=self._memory_class(members),
+                    tensors=tuple(members),
+                    lifelong=any(s.lifelong or s.pin for s in specs),
+                    no_reuse=any(s.no_reuse for s in specs) or any(n.spec.no_reuse for n in nodes),
+                    shares={m: self.classes.reasons[m] for m in members if m in self.classes.reasons} or None,
+                )
+            )
+            self.slots.update(dict.fromkeys(members, Pointer(index)))
+
+    def _memory_class(self, members: list[str]) -> MemoryClass:
+        tensors = [self.bound.tensors[m] for m in members]
+        external = next((t for t in tensors if t.producer is None), None)
+        if external is not None:
+            return MemoryClass(external.role)
+        if any(t.is_output for t in tensors):
+            return MemoryClass.OUTPUT
+        if any(t.producer in self.folded for t in tensors):
+            return MemoryClass.CONSTANT
+        touching = {i for t in tensors for i in (*t.consumers, *(() if t.producer is None else (t.producer,)))}
+        if any(self.bound.nodes[i].spec.collective is not None for i in touching):
+            return MemoryClass.COMMUNICATION
+        return MemoryClass.INTERMEDIATE
+
+    def _add_groups(self) -> None:
+        """Contiguous groups: the file's, then inputs and outputs of collectives (S57)."""
+        wanted = [tuple(group) for group in self.bound.source.contiguous]
+        for node in self.bound.nodes:
+            if node.spec.collective is not None and node.spec.collective.contiguous:
+                wanted += [node.read_names(), node.written_names()]
+        grouped: set[int] = set()
+        for names in wanted:
+            members = tuple(dict.fromkeys(self.slots[n].buffer for n in names if n in self.slots))
+            # A buffer stands in one group at most: the first that names it (S57).
+            if len(members) > 1 and grouped.isdisjoint(members):
+                grouped.update(members)
+                self.groups.append(members)
+
+    def steps(self) -> Iterator[Step]:
+        """All steps in issue order."""
+        index = 0
+        last_step: dict[int, int] = {}
+        for node in self.bound.nodes:
+            made = [] if node.index in self.folded or node.index in self.classes.forwarded else self._node_work(node)
+            for part, (name, work, scratch) in enumerate(made):
+                reads, writes = self._touched(node, work, scratch)
+                yield Step(
+                    index=index,
+                    name=name,
+                    node=node.index,
+                    op=node.op,
+                    stream=node.stream,
+                    work=work,
+                    reads=reads,
+                    writes=writes,
+                    after=self._after(node, last_step) if part == 0 else (),
+                    flops=self._flops(node) if part == len(made) - 1 else None,
+                    nbytes=self._nbytes(node) if part == len(made) - 1 else None,
+                )
+                index += 1
+            if made:
+                last_step[node.index] = index - 1
+
+    def _node_work(self, node: BoundNode) -> list[tuple[str, Work, tuple[Pointer, ...]]]:
+        if (
+            node.call is not None
+            and node.outputs
+            and all(prod(self.bound.tensors[name].type.shape) == 0 for name in node.written_names())
+        ):
+            return []
+        alias = lookup(node.op).alias if node.call is not None else None
+        if alias is not None:
+            work = NodeWork()
+            items: list[Work] = [self._view_copy(node, alias)]
+        else:
+            work = prepare_node(self.bound, node, self.target, self.codes)
+            items = []
+        scratch = tuple(self._add_workspace(node, i, nbytes) for i, nbytes in enumerate(work.workspace))
+        clears: list[Work] = [Clear(self.slots[name], self.bound.tensors[name].nbytes) for name in node.clear]
+        clears += [Clear(scratch[i], node.workspace[i]) for i in node.cleared_workspace]
+        items = items or bind_work(self.bound, node, work, self.slots, scratch)
+        named: list[tuple[str, Work]] = [(f"{node.name}.clear", clear) for clear in clears]
+        named += [(node.name if len(items) == 1 else f"{node.name}.{i}", item) for i, item in enumerate(items)]
+        return [(name, item, scratch) for name, item in named]
+
+    def _view_copy(self, node: BoundNode, alias: int) -> Copy:
+        source, output = node.inputs[alias], node.outputs[0]
+        assert source is not None
+        assert output is not None
+        return Copy(self.slots[output], self.slots[source], self.bound.tensors[output].nbytes)
+
+    def _add_workspace(self, node: BoundNode, i: int, nbytes: int) -> Pointer:
+        index = len(self.buffers)
+        self.buffers.append(Buffer(index, f"{node.name}.workspace[{i}]", nbytes, MemoryClass.WORKSPACE))
+        return Pointer(index)
+
+    def _touched(
+        self, node: BoundNode, work: Work, scratch: tuple[Pointer, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if isinstance(work, Clear):
+            return (), (work.target.buffer,)
+        reads = [self.slots[n].buffer for n in _device_operands(node) if n in self.slots and n not in node.outputs]
+        writes = [self.slots[n].buffer for n in node.written_names() if n in self.slots]
+        # Scratch is held from a node's first step to its last, whichever of them address it.
+        writes += [pointer.buffer for pointer in scratch]
+        return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
+
+    def _after(self, node: BoundNode, last_step: Mapping[int, int]) -> tuple[int, ...]:
+        """Last steps of the nodes on other streams that must have run, found through nodes that run nothing."""
+        found: set[int] = set()
+        stack, seen = list(node.predecessors), set(node.predecessors)
+        while stack:
+            before = self.bound.nodes[stack.pop()]
+            if before.index in last_step:
+                if before.stream != node.stream:
+                    found.add(last_step[before.index])
+                continue
+            new = set(before.predecessors) - seen
+            seen |= new
+            stack.extend(new)
+        return tuple(sorted(found))
+
+    def _flops(self, node: BoundNode) -> int | None:
+        if node.flops is not None or node.call is None:
+            return node.flops
+        cost = lookup(node.op).flops
+        return cost(node.call) if cost is not None else None
+
+    def _nbytes(self, node: BoundNode) -> int:
+        if node.bytes is not None:
+            return node.bytes
+        names = dict.fromkeys((*_device_operands(node), *node.written_names()))
+        return sum(prod(kind.shape) * itemsize(kind.dtype) for kind in (self.bound.tensors[n].type for n in names))
+
+
+def _device_operands(node: BoundNode) -> list[str]:
+    """Names of inputs and outputs that the node's kernel touches: not the inputs only looked at while binding."""
+    host = lookup(node.op).host_inputs if node.call is not None else frozenset()
+    inputs = [name for i, name in enumerate(node.inputs) if name is not None and i not in host]
+    return list(dict.fromkeys([*inputs, *node.written_names()]))

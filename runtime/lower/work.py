@@ -1,0 +1,176 @@
+"""What one node becomes: launches, host calls, library calls, clears and copies over buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgrun.graphs.bound import BoundGraph, BoundNode, NullArgument, ScalarArgument, TensorArgument
+from kgrun.graphs.errors import GraphError
+from kgrun.graphs.schema.kernels import KernelSpec
+from kgrun.runtime.kernels.base import (
+    ClearOperand,
+    CopyOperand,
+    HostFunction,
+    KernelCall,
+    LibraryRoutine,
+    Lowered,
+    Operand,
+    cpu_kernel,
+    cuda_kernel,
+)
+from kgrun.runtime.program import (
+    ArrayRef,
+    Clear,
+    Copy,
+    HostCall,
+    KernelCode,
+    Launch,
+    LibraryCall,
+    Pointer,
+    Value,
+    Work,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWork:
+    """A node's work before its addresses are known: an operator's lowering, or a launch's code."""
+
+    workspace: tuple[int, ...] = ()
+    lowered: Lowered | None = None
+    function: HostFunction | None = None
+    code: KernelCode | None = None
+
+
+def prepare_node(bound: BoundGraph, node: BoundNode, target: str, codes: dict[str, KernelCode]) -> NodeWork:
+    """Choose the node's implementation on `target`; `codes` caches the sources of custom kernels by name."""
+    if node.launch is not None:
+        name = node.launch.kernel
+        if name not in codes:
+            codes[name] = kernel_code(bound, name, bound.source.kernels[name])
+        return NodeWork(workspace=node.workspace, code=codes[name])
+    assert node.call is not None
+    if target == "cpu":
+        return NodeWork(workspace=node.workspace, function=cpu_kernel(node.op)(node.call))
+    lowered = cuda_kernel(node.op)(node.call)
+    return NodeWork(workspace=(*node.workspace, *lowered.workspace), lowered=lowered)
+
+
+def kernel_code(bound: BoundGraph, name: str, spec: KernelSpec) -> KernelCode:
+    """The code of a custom kernel, read from its file.
+
+    Raises:
+        GraphError: KG370 for a file that cannot be read or that leaves the graph's folder.
+    """
+    graph = bound.source
+    place = graph.place("kernels", name, "source")
+    folder = graph.folder
+    include_dirs = (folder, *(folder / d for d in spec.include_dirs))
+    options = tuple(spec.options)
+    if spec.inline:
+        language = spec.language if spec.language != "auto" else _language_of_text(spec.source)
+        label = f"{graph.file or 'graph'}: kernels.{name}.source"
+        return KernelCode(spec.source, None, language, label, spec.entry, options, include_dirs, name)
+    path = folder / spec.source
+    if not graph.allows_external_data and not path.resolve().is_relative_to(folder.resolve()):
+        raise GraphError(
+            f"kernel source {spec.source!r} is outside the graph's folder",
+            code="KG371",
+            where=place,
+            help="move it beside the graph, or pass --allow-external-data",
+        )
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or "cannot be read"
+        raise GraphError(f"kernel source {spec.source!r}: {reason}", code="KG370", where=place) from None
+    language = spec.language if spec.language != "auto" else _language_of_file(path, data)
+    if language == "cubin":
+        return KernelCode(None, data, language, str(path), spec.entry, options, include_dirs, name)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise GraphError(f"kernel source {spec.source!r} is not UTF-8 text", code="KG370", where=place) from None
+    return KernelCode(text, None, language, str(path), spec.entry, options, include_dirs, name)
+
+
+def _language_of_file(path: Path, data: bytes) -> str:
+    if data.startswith(b"\x7fELF") or path.suffix == ".cubin":
+        return "cubin"
+    return "ptx" if path.suffix == ".ptx" else "cuda"
+
+
+def _language_of_text(text: str) -> str:
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("//")), "")
+    return "ptx" if first.startswith(".version") else "cuda"
+
+
+def bind_work(
+    bound: BoundGraph, node: BoundNode, work: NodeWork, slots: Mapping[str, Pointer], scratch: tuple[Pointer, ...]
+) -> list[Work]:
+    """The node's work in order, with operands replaced by pointers."""
+    if work.code is not None:
+        return [_launch(node, work.code, slots, scratch)]
+    if work.function is not None:
+        inputs = tuple(_array(bound, name, slots) for name in node.inputs)
+        outputs = tuple(a for name in node.outputs if (a := _array(bound, name, slots)) is not None)
+        return [HostCall(work.function, inputs, outputs)]
+    assert work.lowered is not None
+    own = scratch[len(node.workspace) :]
+
+    def pointer(operand: Operand) -> Pointer | None:
+        if operand.role == "workspace":
+            base = own[operand.index]
+        else:
+            name = (node.inputs if operand.role == "input" else node.outputs)[operand.index]
+            if name is None or name not in slots:
+                return None
+            base = slots[name]
+        return Pointer(base.buffer, base.offset + operand.offset)
+
+    def present(operand: Operand) -> Pointer:
+        found = pointer(operand)
+        assert found is not None, f"{node.name} addresses an absent {operand.role} {operand.index}"
+        return found
+
+    made: list[Work] = []
+    for item in work.lowered.work:
+        match item:
+            case KernelCall(code, args, grid, block, shared):
+                values = tuple(pointer(a) if isinstance(a, Operand) else a for a in args)
+                made.append(Launch(code, values, grid, block, shared))
+            case LibraryRoutine(library, routine, config, operands):
+                pointers = tuple(None if o is None else pointer(o) for o in operands)
+                made.append(LibraryCall(library, routine, config, pointers))
+            case ClearOperand(operand, nbytes):
+                made.append(Clear(present(operand), nbytes))
+            case CopyOperand(to, source, nbytes):
+                made.append(Copy(present(to), present(source), nbytes))
+    return made
+
+
+def _array(bound: BoundGraph, name: str | None, slots: Mapping[str, Pointer]) -> ArrayRef | None:
+    if name is None or name not in slots:
+        return None
+    kind = bound.tensors[name].type
+    return ArrayRef(slots[name], kind.dtype, kind.shape)
+
+
+def _launch(node: BoundNode, code: KernelCode, slots: Mapping[str, Pointer], scratch: tuple[Pointer, ...]) -> Launch:
+    launch = node.launch
+    assert launch is not None
+    args: list[Pointer | Value | None] = []
+    for argument in launch.args:
+        match argument:
+            case TensorArgument(name):
+                args.append(slots.get(name))
+            case ScalarArgument(_, data, align):
+                args.append(Value(data, align))
+            case NullArgument():
+                args.append(None)
+            case _:
+                args.append(scratch[argument.index])
+    return Launch(code, tuple(args), launch.grid, launch.block, launch.shared, launch.cluster, launch.cooperative)
