@@ -1,0 +1,68 @@
+"""Why a plan exceeds its memory limit, said so that the user can act."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from kgrun.graphs.errors import DoesNotFit
+from kgrun.runtime.memory.packing import Problem, explain_infeasible
+from kgrun.runtime.memory.plan_types import MemoryPlan
+from kgrun.runtime.program import Program
+
+
+def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int) -> NoReturn:
+    """Raise DoesNotFit (KG401) with what is needed, what there is, who is to blame and what would help."""
+    least = plan.static_bytes + plan.lower_bound_bytes
+    details: dict[str, object] = {
+        "limit_bytes": limit,
+        "needed_bytes": plan.peak_bytes,
+        "static_bytes": plan.static_bytes,
+        "dynamic_bytes": plan.dynamic_bytes,
+        "lower_bound_bytes": plan.lower_bound_bytes,
+        "smallest_feasible_limit_bytes": plan.peak_bytes,
+        "proven": plan.optimal,
+    }
+    if plan.static_bytes > limit:
+        by_class: dict[str, int] = {}
+        for p in plan.placements:
+            if p.space == "static":
+                by_class[p.memory_class] = by_class.get(p.memory_class, 0) + p.aligned
+        details["static_by_class"] = by_class
+        classes = ", ".join(f"{name} {size:,}" for name, size in by_class.items())
+        raise DoesNotFit(
+            f"static memory alone takes {plan.static_bytes:,} bytes ({classes}), the limit is {limit:,}",
+            code="KG401",
+            help=f"the smallest limit that fits is {plan.peak_bytes:,} bytes",
+            details=details,
+        )
+    why = explain_infeasible(problem, limit - plan.static_bytes)
+    culprits = [
+        {"name": problem.name(i), "nbytes": problem.sizes[i], "class": _class_of(program, problem.name(i))}
+        for i in why.culprits
+    ]
+    step = program.steps[why.time].name if why.time is not None and why.time < len(program.steps) else None
+    details |= {"culprits": culprits, "step": step}
+    names = ", ".join(f"{c['name']} ({c['class']}, {c['nbytes']:,})" for c in culprits[:5])
+    more = f" and {len(culprits) - 5} more" if len(culprits) > 5 else ""
+    proof = "no plan can be smaller" if plan.optimal else "a smaller one may exist (not proven)"
+    if least > limit:
+        message = (
+            f"the graph needs {plan.peak_bytes:,} bytes ({plan.static_bytes:,} static, {plan.dynamic_bytes:,} "
+            f"dynamic), the limit is {limit:,}: at step {step} these must live together: {names}{more}"
+        )
+    else:
+        message = (
+            f"no plan found within {limit:,} bytes: the best takes {plan.peak_bytes:,}, the live bytes would allow "
+            f"{least:,}; most in the way at step {step}: {names}{more}"
+        )
+    advice = f"; {why.advice}" if why.advice else ""
+    raise DoesNotFit(
+        message,
+        code="KG401",
+        help=f"the smallest limit that fits is {plan.peak_bytes:,} bytes, {proof}{advice}",
+        details=details,
+    )
+
+
+def _class_of(program: Program, name: str) -> str:
+    return next((str(b.memory_class) for b in program.buffers if b.name == name), "intermediate")

@@ -1,0 +1,192 @@
+"""Plan memory: static buffers side by side, dynamic ones packed by lifetime, the whole verified before it is used.
+
+The order is that of the planned mode of the runtimes kgrun follows: inputs, constants and outputs get static memory
+(S21, S26, S32), everything else dynamic memory that is reused once its last reader has run (S44–S64).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from kgrun.graphs.errors import InternalError, UsageError
+from kgrun.runtime.memory.lifetimes import Lifetimes, lifetimes
+from kgrun.runtime.memory.limit import check_limit
+from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, pack, peak_section, verify
+from kgrun.runtime.memory.plan_types import ALIGNMENT, MemoryPlan, Placement
+from kgrun.runtime.program import Buffer, MemoryClass, Program
+
+MemoryMode = Literal["planned", "none"]
+PLANNERS = ("auto", "skyline", "exact", "greedy-size", "best-fit", "first-fit", "somas", "none")
+
+# Inputs and parameters in the graph's order, constants in the order of their names (S26), outputs last (S32).
+_STATIC_ORDER = {MemoryClass.INPUT: 0, MemoryClass.PARAMETER: 0, MemoryClass.CONSTANT: 1, MemoryClass.OUTPUT: 2}
+
+
+def plan_memory(
+    program: Program,
+    *,
+    mode: MemoryMode = "planned",
+    planner: str = "auto",
+    memory_limit: int | None = None,
+    time_limit: float = 2.0,
+    max_chunk: int | None = None,
+) -> MemoryPlan:
+    """A verified plan; equal programs get equal plans.
+
+    Args:
+        mode: "planned" packs by lifetime; "none" gives every buffer its own bytes.
+        planner: a name of `PLANNERS`.
+        memory_limit: most bytes that static and dynamic memory may take together.
+        time_limit: seconds the planner may search; it stops at once when it meets the lower bound.
+        max_chunk: let no dynamic buffer cross a multiple of so many bytes.
+
+    Raises:
+        UsageError: an unknown planner.
+        DoesNotFit: the plan exceeds `memory_limit`.
+    """
+    started = time.perf_counter_ns()
+    if planner not in PLANNERS:
+        raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
+    lives = lifetimes(program)
+    static, dynamic, static_groups, dynamic_groups = _split(program, lives)
+    placements, static_bytes = _place_static(static, static_groups, len(program.steps))
+    problem = packing_problem(dynamic, lives, dynamic_groups, max_chunk=max_chunk)
+    capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
+    method = "none" if mode == "none" else planner
+    packing = pack(problem, PackOptions(method=method, time_limit=time_limit, capacity=capacity))
+    _verify(problem, packing)
+    placements += _dynamic_placements(dynamic, lives, packing)
+    placements.sort(key=lambda p: p.buffer)
+    plan = MemoryPlan(
+        placements=tuple(placements),
+        static_bytes=static_bytes,
+        dynamic_bytes=packing.height,
+        lower_bound_bytes=packing.lower_bound,
+        no_reuse_bytes=sum(_aligned(b.nbytes) for b in dynamic),
+        optimal=packing.optimal,
+        planner=packing.method,
+        plan_ns=time.perf_counter_ns() - started,
+        peak_step=peak_section(problem).time if dynamic else None,
+    )
+    if memory_limit is not None and plan.peak_bytes > memory_limit:
+        check_limit(program, plan, problem, memory_limit)
+    return plan
+
+
+def _aligned(nbytes: int) -> int:
+    return nbytes + -nbytes % ALIGNMENT
+
+
+Groups = list[list[int]]
+
+
+def _split(program: Program, lives: Lifetimes) -> tuple[list[Buffer], list[Buffer], Groups, Groups]:
+    """Static and dynamic buffers that need bytes, and their contiguous groups.
+
+    A group with a static member is static as a whole: its members must stand side by side (S34).
+    """
+    static_by_group = {
+        index
+        for group in program.groups
+        if any(program.buffers[i].memory_class.static for i in group)
+        for index in group
+    }
+    static: list[Buffer] = []
+    dynamic: list[Buffer] = []
+    for buffer in program.buffers:
+        if buffer.nbytes == 0 or (lives.last[buffer.index] < 0 and not buffer.memory_class.static):
+            continue
+        is_static = buffer.memory_class.static or buffer.index in static_by_group
+        (static if is_static else dynamic).append(buffer)
+    static.sort(key=_static_key)
+    places = ({b.index for b in static}, {b.index for b in dynamic})
+    groups: tuple[Groups, Groups] = ([], [])
+    for group in program.groups:
+        for place, found in zip(places, groups, strict=True):
+            members = [i for i in group if i in place]
+            if len(members) > 1:
+                found.append(members)
+    return static, dynamic, *groups
+
+
+def _static_key(buffer: Buffer) -> tuple[int, str, int]:
+    rank = _STATIC_ORDER.get(buffer.memory_class, 3)
+    return rank, buffer.name if buffer.memory_class is MemoryClass.CONSTANT else "", buffer.index
+
+
+def _place_static(buffers: Sequence[Buffer], groups: Groups, steps: int) -> tuple[list[Placement], int]:
+    """Side by side from offset 0; a group stands, in its own order, where its first member would."""
+    group_of = {index: members for members in groups for index in members}
+    by_index = {b.index: b for b in buffers}
+    placements: list[Placement] = []
+    offset = 0
+    placed: set[int] = set()
+    for buffer in buffers:
+        if buffer.index in placed:
+            continue
+        members = group_of.get(buffer.index, [buffer.index])
+        for index in members:
+            member = by_index[index]
+            aligned = _aligned(member.nbytes)
+            placements.append(
+                Placement(
+                    index,
+                    member.name,
+                    member.memory_class,
+                    "static",
+                    offset,
+                    member.nbytes,
+                    aligned,
+                    0,
+                    max(steps - 1, 0),
+                )
+            )
+            placed.add(index)
+            offset += aligned
+    return placements, offset
+
+
+def packing_problem(
+    buffers: Sequence[Buffer], lives: Lifetimes, groups: Sequence[Sequence[int]] = (), *, max_chunk: int | None = None
+) -> Problem:
+    """The packing problem of dynamic buffers: times are steps, lives half-open, offsets multiples of the alignment."""
+    position = {b.index: i for i, b in enumerate(buffers)}
+    return Problem(
+        lower=[lives.first[b.index] for b in buffers],
+        upper=[lives.last[b.index] + 1 for b in buffers],
+        size=[b.nbytes for b in buffers],
+        ids=[b.name for b in buffers],
+        alignment=ALIGNMENT,
+        groups=[Group(tuple(position[i] for i in members)) for members in groups],
+        persistent=[position[b.index] for b in buffers if b.no_reuse],
+        max_chunk=max_chunk,
+    )
+
+
+def _dynamic_placements(buffers: Sequence[Buffer], lives: Lifetimes, packing: Packing) -> list[Placement]:
+    return [
+        Placement(
+            b.index,
+            b.name,
+            b.memory_class,
+            "dynamic",
+            offset,
+            b.nbytes,
+            _aligned(b.nbytes),
+            lives.first[b.index],
+            lives.last[b.index],
+        )
+        for b, offset in zip(buffers, packing.offsets, strict=True)
+    ]
+
+
+def _verify(problem: Problem, packing: Packing) -> None:
+    violations = verify(problem, packing.offsets)
+    if violations:
+        raise InternalError(
+            f"the memory plan is wrong: {violations[0]}",
+            code="KG101",
+            help="please report this graph; --planner greedy-size or --memory none may run it meanwhile",
+        )

@@ -1,0 +1,69 @@
+"""What a memory plan says: where every byte lives, for how long, and how good the plan is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kgrun.runtime.program import MemoryClass
+
+ALIGNMENT = 512
+Space = Literal["static", "dynamic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one buffer lives.
+
+    Attributes:
+        buffer: index in `Program.buffers`.
+        name: the buffer's name.
+        memory_class: its class.
+        space: which of the two regions; both start at offset 0.
+        offset: bytes from the region's start, a multiple of the alignment.
+        nbytes, aligned: bytes needed, and bytes held.
+        first_step, last_step: inclusive steps in which it holds data; static buffers span the whole run.
+    """
+
+    buffer: int
+    name: str
+    memory_class: MemoryClass
+    space: Space
+    offset: int
+    nbytes: int
+    aligned: int
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Offsets for all buffers of a program, verified.
+
+    Attributes:
+        placements: one a buffer that needs memory, in buffer order.
+        static_bytes: inputs, parameters, constants and outputs.
+        dynamic_bytes: height of the packed arena.
+        lower_bound_bytes: largest sum of live aligned dynamic bytes over the steps.
+        no_reuse_bytes: dynamic bytes if every buffer had its own.
+        optimal: whether no plan can be lower, proven.
+        planner: the method that made it.
+        plan_ns: nanoseconds spent planning, verification included.
+        peak_step: a step at which the lower bound is reached; None without dynamic buffers.
+    """
+
+    placements: tuple[Placement, ...]
+    static_bytes: int
+    dynamic_bytes: int
+    lower_bound_bytes: int
+    no_reuse_bytes: int
+    optimal: bool
+    planner: str
+    plan_ns: int
+    peak_step: int | None
+    alignment: int = ALIGNMENT
+
+    @property
+    def peak_bytes(self) -> int:
+        """Static and dynamic bytes together: what a run allocates."""
+        return self.static_bytes + self.dynamic_bytes
