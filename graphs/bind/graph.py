@@ -123,8 +123,8 @@ class _Binder:
         )  # fmt: skip
 
     def _input_type(self, position: int, i: int, name: str | None) -> TensorType | None:
-        if name is None:
-            return None
+        if name is None or (name in self.graph.tensors and not self.graph.tensors[name].valid):
+            return None  # absent, or masked (S15)
         if name in self.types:
             return self.types[name]
         if name in self.links.producer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bind.dims import bind_shape
 from kgrun.graphs.bind.links import Links
-from kgrun.graphs.errors import GraphError, PathPart, did_you_mean
+from kgrun.graphs.errors import GraphError, KgrunError, PathPart, did_you_mean
 from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.graphs.schema.tensors import Role, TensorSpec
@@ -62,17 +62,14 @@ def external_type(
     Raises:
         GraphError: KG351 when dtype or shape are missing.
     """
-    if spec.string is not None:
-        content = spec.string.encode()
-        return TensorType("uint8", (len(content),), tuple(content) if len(content) <= MAX_KNOWN_ELEMENTS else None)
-    if spec.value is not None:
+    if spec.string is not None or spec.value is not None:
         from kgrun.graphs.data import constant_value
 
-        dtype, shape, value = constant_value(spec, dims, graph.place("tensors", name, "value"))
-        if spec.shape is not None:
-            shape = bind_shape(graph, spec.shape, dims, "tensors", name, "shape")
-            value = value * TensorType(dtype, shape).size if len(value) == 1 else value
-        return TensorType(dtype, shape, value if len(value) <= MAX_KNOWN_ELEMENTS else None)
+        try:
+            dtype, shape, elements = constant_value(spec, dims)
+        except KgrunError as error:
+            raise error.at(graph.place("tensors", name, "value")) from None
+        return TensorType(dtype, shape, elements if elements and len(elements) <= MAX_KNOWN_ELEMENTS else None)
     for key, missing in (("dtype", spec.dtype is None), ("shape", spec.shape is None)):
         if missing:
             raise GraphError(f"tensor {name!r} needs a {key}", code="KG351", where=graph.place("tensors", name))

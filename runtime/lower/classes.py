@@ -147,8 +147,11 @@ def _granted(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClas
     """The input whose bytes `output` may take over, or None."""
     if node.call is None or not reuse or node.clear or node.spec.no_reuse or node.spec.collective is not None:
         return None
+    schema = lookup(node.op)
+    if schema.alias is not None:
+        return None  # a view that must run owns its memory (S33)
     target = bound.tensors[output]
-    for position in lookup(node.op).inplace:
+    for position in schema.inplace:
         source = node.inputs[position] if position < len(node.inputs) else None
         if source is None:
             continue

@@ -50,6 +50,11 @@ def lower(bound: BoundGraph, target: str = "cuda", *, reuse: bool = True) -> Pro
     )
 
 
+def pinned_name(tensor: str) -> str:
+    """The slot of the static copy that `pin: true` keeps of a tensor."""
+    return f"{tensor}.pinned"
+
+
 def _is_known(bound: BoundGraph, node: BoundNode) -> bool:
     """Whether all results are known constants: a shape computation that need not run."""
     if node.call is None or node.inplace or not node.call.outputs:
@@ -76,6 +81,9 @@ class _Lowering:
         for owner, members in self.classes.members.items():
             if touched.isdisjoint(members) and wanted.isdisjoint(members):
                 continue
+            spec = self.bound.tensors[owner].spec
+            if spec is not None and not spec.valid:
+                continue  # a masked input position gets no memory; kernels get a null pointer (S15)
             index = len(self.buffers)
             tensors = [self.bound.tensors[m] for m in members]
             specs = [t.spec for t in tensors if t.spec is not None]
@@ -87,7 +95,7 @@ class _Lowering:
                     nbytes=max(t.nbytes for t in tensors),
                     memory_class=self._memory_class(members),
                     tensors=tuple(members),
-                    lifelong=any(s.lifelong or s.pin for s in specs),
+                    lifelong=any(s.lifelong for s in specs),
                     no_reuse=any(s.no_reuse for s in specs) or any(n.spec.no_reuse for n in nodes),
                     shares={m: self.classes.reasons[m] for m in members if m in self.classes.reasons} or None,
                 )
@@ -127,7 +135,8 @@ class _Lowering:
         index = 0
         last_step: dict[int, int] = {}
         for node in self.bound.nodes:
-            made = [] if node.index in self.folded or node.index in self.classes.forwarded else self._node_work(node)
+            runs = node.index not in self.folded and node.index not in self.classes.forwarded
+            made = [*(self._node_work(node) if runs else ()), *self._pins(node)]
             for part, (name, work, scratch) in enumerate(made):
                 reads, writes = self._touched(node, work, scratch)
                 yield Step(
@@ -169,6 +178,17 @@ class _Lowering:
         named += [(node.name if len(items) == 1 else f"{node.name}.{i}", item) for i, item in enumerate(items)]
         return [(name, item, scratch) for name, item in named]
 
+    def _pins(self, node: BoundNode) -> Iterator[tuple[str, Work, tuple[Pointer, ...]]]:
+        """A static copy of each pinned result, which outlives the run (S38)."""
+        for name in node.written_names():
+            tensor = self.bound.tensors[name]
+            if tensor.spec is None or not tensor.spec.pin or name not in self.slots or tensor.nbytes == 0:
+                continue
+            index = len(self.buffers)
+            self.buffers.append(Buffer(index, pinned_name(name), tensor.nbytes, MemoryClass.OUTPUT))
+            self.slots[pinned_name(name)] = Pointer(index)
+            yield pinned_name(name), Copy(Pointer(index), self.slots[name], tensor.nbytes), ()
+
     def _view_copy(self, node: BoundNode, alias: int) -> Copy:
         source, output = node.inputs[alias], node.outputs[0]
         assert source is not None
@@ -185,6 +205,8 @@ class _Lowering:
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if isinstance(work, Clear):
             return (), (work.target.buffer,)
+        if isinstance(work, Copy):
+            return (work.source.buffer,), (work.target.buffer, *(pointer.buffer for pointer in scratch))
         reads = [self.slots[n].buffer for n in _device_operands(node) if n in self.slots and n not in node.outputs]
         writes = [self.slots[n].buffer for n in node.written_names() if n in self.slots]
         # Scratch is held from a node's first step to its last, whichever of them address it.

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from kgrun.graphs.errors import InternalError, UsageError
+from kgrun.runtime.memory.alignment import ALIGNMENT, COMM_GUARD, Padding, held_bytes
 from kgrun.runtime.memory.lifetimes import Lifetimes, lifetimes
 from kgrun.runtime.memory.limit import check_limit
 from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, pack, peak_section, verify
-from kgrun.runtime.memory.plan_types import ALIGNMENT, MemoryPlan, Placement
+from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.program import Buffer, MemoryClass, Program
 
 MemoryMode = Literal["planned", "none"]
@@ -32,6 +33,8 @@ def plan_memory(
     memory_limit: int | None = None,
     time_limit: float = 2.0,
     max_chunk: int | None = None,
+    padding: Padding = "plain",
+    comm_guard: bool = False,
 ) -> MemoryPlan:
     """A verified plan; equal programs get equal plans.
 
@@ -41,6 +44,8 @@ def plan_memory(
         memory_limit: most bytes that static and dynamic memory may take together.
         time_limit: seconds the planner may search; it stops at once when it meets the lower bound.
         max_chunk: let no dynamic buffer cross a multiple of so many bytes.
+        padding: bytes held for a buffer, see `held_bytes`.
+        comm_guard: keep free bytes before and after communication memory (S67).
 
     Raises:
         UsageError: an unknown planner.
@@ -51,20 +56,22 @@ def plan_memory(
         raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
     lives = lifetimes(program)
     static, dynamic, static_groups, dynamic_groups = _split(program, lives)
-    placements, static_bytes = _place_static(static, static_groups, len(program.steps))
-    problem = packing_problem(dynamic, lives, dynamic_groups, max_chunk=max_chunk)
+    placements, static_bytes = _place_static(static, static_groups, len(program.steps), padding)
+    problem = packing_problem(
+        dynamic, lives, dynamic_groups, max_chunk=max_chunk, padding=padding, guard=COMM_GUARD if comm_guard else 0
+    )
     capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
     method = "none" if mode == "none" else planner
     packing = pack(problem, PackOptions(method=method, time_limit=time_limit, capacity=capacity))
     _verify(problem, packing)
-    placements += _dynamic_placements(dynamic, lives, packing)
+    placements += _dynamic_placements(dynamic, lives, packing, padding)
     placements.sort(key=lambda p: p.buffer)
     plan = MemoryPlan(
         placements=tuple(placements),
         static_bytes=static_bytes,
         dynamic_bytes=packing.height,
         lower_bound_bytes=packing.lower_bound,
-        no_reuse_bytes=sum(_aligned(b.nbytes) for b in dynamic),
+        no_reuse_bytes=sum(held_bytes(b.nbytes, padding) for b in dynamic),
         optimal=packing.optimal,
         planner=packing.method,
         plan_ns=time.perf_counter_ns() - started,
@@ -73,10 +80,6 @@ def plan_memory(
     if memory_limit is not None and plan.peak_bytes > memory_limit:
         check_limit(program, plan, problem, memory_limit)
     return plan
-
-
-def _aligned(nbytes: int) -> int:
-    return nbytes + -nbytes % ALIGNMENT
 
 
 Groups = list[list[int]]
@@ -116,7 +119,9 @@ def _static_key(buffer: Buffer) -> tuple[int, str, int]:
     return rank, buffer.name if buffer.memory_class is MemoryClass.CONSTANT else "", buffer.index
 
 
-def _place_static(buffers: Sequence[Buffer], groups: Groups, steps: int) -> tuple[list[Placement], int]:
+def _place_static(
+    buffers: Sequence[Buffer], groups: Groups, steps: int, padding: Padding
+) -> tuple[list[Placement], int]:
     """Side by side from offset 0; a group stands, in its own order, where its first member would."""
     group_of = {index: members for members in groups for index in members}
     by_index = {b.index: b for b in buffers}
@@ -129,7 +134,7 @@ def _place_static(buffers: Sequence[Buffer], groups: Groups, steps: int) -> tupl
         members = group_of.get(buffer.index, [buffer.index])
         for index in members:
             member = by_index[index]
-            aligned = _aligned(member.nbytes)
+            aligned = held_bytes(member.nbytes, padding)
             placements.append(
                 Placement(
                     index,
@@ -149,23 +154,39 @@ def _place_static(buffers: Sequence[Buffer], groups: Groups, steps: int) -> tupl
 
 
 def packing_problem(
-    buffers: Sequence[Buffer], lives: Lifetimes, groups: Sequence[Sequence[int]] = (), *, max_chunk: int | None = None
+    buffers: Sequence[Buffer],
+    lives: Lifetimes,
+    groups: Sequence[Sequence[int]] = (),
+    *,
+    max_chunk: int | None = None,
+    padding: Padding = "plain",
+    guard: int = 0,
 ) -> Problem:
-    """The packing problem of dynamic buffers: times are steps, lives half-open, offsets multiples of the alignment."""
+    """The packing problem of dynamic buffers: times are steps, lives half-open, offsets multiples of the alignment.
+
+    `guard` bytes stay free before and after each contiguous group and each communication buffer.
+    """
     position = {b.index: i for i, b in enumerate(buffers)}
+    grouped = {i for members in groups for i in members}
+    alone = [(b.index,) for b in buffers if b.memory_class is MemoryClass.COMMUNICATION and b.index not in grouped]
     return Problem(
         lower=[lives.first[b.index] for b in buffers],
         upper=[lives.last[b.index] + 1 for b in buffers],
-        size=[b.nbytes for b in buffers],
+        size=[held_bytes(b.nbytes, padding) for b in buffers],
         ids=[b.name for b in buffers],
         alignment=ALIGNMENT,
-        groups=[Group(tuple(position[i] for i in members)) for members in groups],
+        groups=[
+            Group(tuple(position[i] for i in members), before=guard, after=guard)
+            for members in (*groups, *(alone if guard else ()))
+        ],
         persistent=[position[b.index] for b in buffers if b.no_reuse],
         max_chunk=max_chunk,
     )
 
 
-def _dynamic_placements(buffers: Sequence[Buffer], lives: Lifetimes, packing: Packing) -> list[Placement]:
+def _dynamic_placements(
+    buffers: Sequence[Buffer], lives: Lifetimes, packing: Packing, padding: Padding
+) -> list[Placement]:
     return [
         Placement(
             b.index,
@@ -174,7 +195,7 @@ def _dynamic_placements(buffers: Sequence[Buffer], lives: Lifetimes, packing: Pa
             "dynamic",
             offset,
             b.nbytes,
-            _aligned(b.nbytes),
+            held_bytes(b.nbytes, padding),
             lives.first[b.index],
             lives.last[b.index],
         )

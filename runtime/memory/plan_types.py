@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kgrun.runtime.memory.alignment import ALIGNMENT
 from kgrun.runtime.program import MemoryClass
 
-ALIGNMENT = 512
 Space = Literal["static", "dynamic"]
 
 
