@@ -17,6 +17,7 @@ from kgrun.runtime.memory.limit import check_limit
 from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, pack, peak_section, verify
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.program import Buffer, MemoryClass, Program
+from kgrun.runtime.streams import conflicts, plan_streams
 
 MemoryMode = Literal["planned", "none"]
 PLANNERS = ("auto", "skyline", "exact", "greedy-size", "best-fit", "first-fit", "somas", "none")
@@ -58,7 +59,13 @@ def plan_memory(
     static, dynamic, static_groups, dynamic_groups = _split(program, lives)
     placements, static_bytes = _place_static(static, static_groups, len(program.steps), padding)
     problem = packing_problem(
-        dynamic, lives, dynamic_groups, max_chunk=max_chunk, padding=padding, guard=COMM_GUARD if comm_guard else 0
+        dynamic,
+        lives,
+        dynamic_groups,
+        max_chunk=max_chunk,
+        padding=padding,
+        guard=COMM_GUARD if comm_guard else 0,
+        conflicting=_conflicts(program, dynamic),
     )
     capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
     method = "none" if mode == "none" else planner
@@ -161,10 +168,12 @@ def packing_problem(
     max_chunk: int | None = None,
     padding: Padding = "plain",
     guard: int = 0,
+    conflicting: Sequence[tuple[int, int]] | None = None,
 ) -> Problem:
     """The packing problem of dynamic buffers: times are steps, lives half-open, offsets multiples of the alignment.
 
-    `guard` bytes stay free before and after each contiguous group and each communication buffer.
+    `guard` bytes stay free before and after each contiguous group and each communication buffer. `conflicting` pairs
+    take the place of overlapping lives where several streams run side by side.
     """
     position = {b.index: i for i, b in enumerate(buffers)}
     grouped = {i for members in groups for i in members}
@@ -181,7 +190,15 @@ def packing_problem(
         ],
         persistent=[position[b.index] for b in buffers if b.no_reuse],
         max_chunk=max_chunk,
+        conflicts=conflicting,
     )
+
+
+def _conflicts(program: Program, buffers: Sequence[Buffer]) -> list[tuple[int, int]] | None:
+    """Pairs that must not share bytes where list order does not tell: with more than one stream (S53, S58)."""
+    if len({step.stream for step in program.steps}) < 2:
+        return None
+    return conflicts(program, plan_streams(program), [b.index for b in buffers])
 
 
 def _dynamic_placements(
