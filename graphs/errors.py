@@ -17,7 +17,8 @@ KgrunError                 what a user may see; carries code, exit, message, whe
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -198,3 +199,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A help line naming the closest known names, or None when nothing is close."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
     return f"did you mean {' or '.join(repr(c) for c in close)}?" if close else None
+
+
+@contextmanager
+def placed(where: Place | None) -> Iterator[None]:
+    """Errors raised inside get the place `where` unless they have one."""
+    try:
+        yield
+    except KgrunError as error:
+        if where is not None:
+            error.at(where)
+        raise

@@ -80,18 +80,20 @@ class TensorExplanation:
     peak: StepRef | None = None
 
 
-def explain_tensor(program: Program, plan: MemoryPlan, name: str, *, index: PlanIndex | None = None) -> TensorExplanation:
+def explain_tensor(
+    program: Program, plan: MemoryPlan, name: str, *, index: PlanIndex | None = None
+) -> TensorExplanation:
     """Explain a tensor or a workspace (`node.workspace[i]`) by name. `index` saves work over many names.
 
     Raises:
-        UsageError: KG240 where nothing has that name.
+        UsageError: KG259 where nothing has that name.
     """
     found = index or PlanIndex(program, plan)
     tensor = program.graph.tensors.get(name)
     buffer = _buffer_of(program, name)
     if tensor is None and buffer is None:
         known = [*program.graph.tensors, *(b.name for b in program.buffers if not b.tensors)]
-        raise UsageError(f"no tensor is named {name!r}", code="KG240", help=did_you_mean(name, known))
+        raise UsageError(f"no tensor is named {name!r}", code="KG259", help=did_you_mean(name, known))
     place = None if buffer is None else found.placements.get(buffer.index)
     role, dtype, shape, nbytes = _identity(tensor, buffer)
     written, read = _users(found, tensor, buffer)
@@ -203,14 +205,11 @@ def why_alone(index: PlanIndex, buffer: Buffer, place: Placement) -> str:
     if not free:
         return f"conflicts: each of the {len(others):,} other dynamic buffers holds data during its life"
     largest = max(free, key=lambda p: p.aligned)
-    text = (
+    proof = "the arena is as low as it can be without that" if index.plan.optimal else "the planner found no use for it"
+    return (
         f"{len(free):,} of {len(others):,} dynamic buffers live at other times, the largest {largest.name} with "
-        f"{largest.aligned:,} bytes, but each found room elsewhere"
+        f"{largest.aligned:,} bytes, but each found room elsewhere; {proof}"
     )
-    peak = index.peak
-    if peak is not None and place.first_step <= peak <= place.last_step and not index.plan.optimal:
-        return text
-    return text + (" within the least possible height" if index.plan.optimal else "")
 
 
 def _why_static(index: PlanIndex, buffer: Buffer) -> str:
@@ -225,7 +224,9 @@ def _why_static(index: PlanIndex, buffer: Buffer) -> str:
             owner = next((i for i in group if index.program.buffers[i].memory_class.static), None)
             if owner is not None:
                 other = index.program.buffers[owner]
-                return f"static: it stands in one contiguous group with {other.name}, {_article(str(other.memory_class))}"
+                return (
+                    f"static: it stands in one contiguous group with {other.name}, {_article(str(other.memory_class))}"
+                )
     return "static: it keeps its bytes for the session"
 
 

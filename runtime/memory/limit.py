@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from kgrun.graphs.errors import DoesNotFit
-from kgrun.runtime.memory.packing import Problem, explain_infeasible
+from kgrun.runtime.memory.packing import Problem
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
 
@@ -35,6 +35,8 @@ def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int
             help=f"the smallest limit that fits is {plan.peak_bytes:,} bytes",
             details=details,
         )
+    from kgrun.runtime.memory.packing import explain_infeasible
+
     why = explain_infeasible(problem, limit - plan.static_bytes)
     culprits = [
         {"name": problem.name(i), "nbytes": problem.sizes[i], "class": _class_of(program, problem.name(i))}

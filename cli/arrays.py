@@ -1,0 +1,98 @@
+"""Arrays named on the command line: inputs and expected values read, outputs written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kgrun.graphs.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from kgrun.graphs.bound import BoundGraph
+    from kgrun.graphs.schema.graph import KernelGraph
+
+    Array = np.ndarray[Any, Any]
+    Arrays = dict[str, Array]
+
+
+def read_inputs(graph: KernelGraph, pairs: Iterable[str], bundle: str | None) -> Arrays:
+    """Arrays by tensor name: those of the file `bundle`, then each NAME=FILE word, which wins."""
+    if bundle is None and not pairs:
+        return {}
+    from kgrun.graphs.data import load_inputs
+
+    made = {name for node in graph.nodes for name in node.outputs}
+    known = {name: (spec.dtype, _known_shape(spec.shape)) for name, spec in graph.tensors.items() if name not in made}
+    return load_inputs(pairs, [bundle] if bundle is not None else [], known)
+
+
+def _known_shape(shape: list[Any] | None) -> tuple[int, ...] | None:
+    """A shape of plain integers; None for one with expressions: the array's own shape then tells their values."""
+    if shape is None or not all(isinstance(extent, int) for extent in shape):
+        return None
+    return tuple(shape)
+
+
+def check_expected(graph: KernelGraph, file: str) -> None:
+    """UsageError unless every array of `file` is named like an output of the graph; looks at names alone."""
+    from kgrun.graphs.data_stored import stored_keys
+
+    kind = Path(file).suffix.lower()
+    if kind not in (".npz", ".safetensors"):
+        raise UsageError(f"--expected: {file!r} is neither .npz nor .safetensors", code="KG257")
+    known = graph.outputs or [name for node in graph.nodes for name in node.outputs if name is not None]
+    for name in stored_keys(Path(file), kind[1:], file):
+        if name not in known:
+            raise UsageError(
+                f"--expected: {name!r} in {file} is no output of the graph",
+                code="KG212",
+                help=did_you_mean(name, known) or f"outputs: {', '.join(known[:10])}",
+            )
+
+
+def read_expected(bound: BoundGraph, file: str) -> Arrays:
+    """The expected arrays by output name, in their own dtype and shape: differences are the comparison's matter."""
+    from kgrun.graphs.data import load_inputs
+    from kgrun.graphs.data_stored import open_stored, stored_keys
+
+    kind = Path(file).suffix.lower()[1:]
+    known: dict[str, tuple[str | None, None]] = {}
+    for name in stored_keys(Path(file), kind, file):
+        # numpy files hold bfloat16 and fp8 as raw bytes: what they are is then known from the output.
+        raw = open_stored(Path(file), kind, name, file).dtype is None
+        known[name] = (bound.tensors[name].type.dtype if raw else None, None)
+    return load_inputs((), [file], known)
+
+
+def write_folder(folder: Path, outputs: Mapping[str, Array]) -> None:
+    """One .npy file an output; all are complete before the first takes its name."""
+    from kgrun.graphs.data import file_name, save_npy
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".kgrun.", dir=folder))
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror or error}", code="KG258") from None
+    try:
+        files = {f"{file_name(name)}.npy": array for name, array in outputs.items()}
+        for file, array in files.items():
+            save_npy(staging / file, array)
+        for file in files:
+            os.replace(staging / file, folder / file)
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror or error}", code="KG258") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def write_bundle(path: Path, outputs: Mapping[str, Array]) -> None:
+    """All outputs in one .npz file under their own names."""
+    from kgrun.graphs.data import save_npz
+
+    save_npz(path, outputs)

@@ -1,0 +1,154 @@
+"""The one error boundary: whatever a command raises becomes an exit code, and text on stderr or JSON on stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from kgrun.cli import timeout
+from kgrun.graphs.errors import DoesNotFit, InternalError, Interrupted, KgrunError, UsageError
+
+SCHEMA_VERSION = 1
+
+
+class Finished(Exception):
+    """A command is done and has reported already; `exit` is the process's exit code."""
+
+    def __init__(self, exit: int) -> None:
+        super().__init__(exit)
+        self.exit = exit
+
+
+class OutputClosed(Exception):
+    """The reader of standard output went away (`kgrun … | head`)."""
+
+
+def guarded(words: Sequence[str]) -> int:
+    """Run the command line `words` and return its exit code; every failure is reported, none is raised."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a name the terminal cannot show must not end the run
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(list(words))
+        with _output_errors():
+            sys.stdout.flush()
+        return code
+    except OutputClosed:
+        _abandon_stdout()
+        return 0
+    except KeyboardInterrupt:
+        return _report(Interrupted("interrupted"), words)
+    except BaseException as error:
+        if os.environ.get("KGRUN_DEBUG"):
+            traceback.print_exc()
+        return _report(as_kgrun_error(error), words)
+
+
+def _run(words: list[str]) -> int:
+    import warnings
+
+    if not os.environ.get("KGRUN_DEBUG"):
+        warnings.simplefilter("ignore")  # a user sees kgrun's own warnings, not Python's
+    from kgrun.cli.app import invoke
+
+    try:
+        return invoke(words)
+    except Finished as done:
+        return done.exit
+
+
+def as_kgrun_error(error: BaseException) -> KgrunError:
+    """Any exception as something a user may see."""
+    if isinstance(error, KgrunError):
+        return error
+    if isinstance(error, MemoryError):
+        return DoesNotFit("out of host memory", code="KG410", help="close other programs, or use smaller dimensions")
+    if isinstance(error, OSError) and error.filename is not None:
+        return UsageError(f"{error.filename}: {error.strerror or error}", code="KG258")
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return UsageError(f"cannot write the output: {error.strerror}", code="KG258")
+    text = str(error).strip().partition("\n")[0]
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return InternalError(
+        f"internal error: {what}", help="this is a fault of kgrun: set KGRUN_DEBUG=1 to see where, and report it"
+    )
+
+
+def _report(error: KgrunError, words: Sequence[str]) -> int:
+    timeout.commit()
+    try:
+        if wants_json(words):
+            write_stdout(to_json_text(error_document(error)))
+            sys.stdout.flush()
+        else:
+            print_error(error)
+    except (OutputClosed, OSError, ValueError):
+        _abandon_stdout()
+    return error.exit
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether the command line asks for JSON, found without parsing it: it may be what is wrong."""
+    options = words[: words.index("--")] if "--" in words else words
+    return "--json" in options
+
+
+def all_errors(error: KgrunError) -> list[KgrunError]:
+    """The error and, depth first, the further ones it carries."""
+    return [error, *(inner for other in error.others for inner in all_errors(other))]
+
+
+def error_document(error: KgrunError) -> dict[str, object]:
+    """The JSON document of a failure."""
+    rows = [each.to_json() for each in all_errors(error)]
+    return {"schema_version": SCHEMA_VERSION, "ok": False, "error": rows[0], "errors": rows}
+
+
+def print_error(error: KgrunError) -> None:
+    """Write the error and all it carries to stderr."""
+    from kgrun.cli.render.text import printable
+
+    blocks = [each.to_text() for each in all_errors(error)]
+    with contextlib.suppress(OSError, ValueError):  # nobody is left to tell
+        print("\n".join(printable(block, keep_lines=True) for block in blocks), file=sys.stderr, flush=True)
+
+
+def to_json_text(document: Mapping[str, Any]) -> str:
+    """One JSON document and a line break. ASCII, so that any terminal or pipe carries it; no NaN."""
+    from kgrun.cli.render.json import dumps
+
+    return dumps(document)
+
+
+def write_stdout(text: str) -> None:
+    """Write to standard output; OutputClosed when its reader is gone."""
+    with _output_errors():
+        sys.stdout.write(text)
+
+
+@contextlib.contextmanager
+def _output_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise OutputClosed from None
+    except OSError as error:
+        _abandon_stdout()
+        _no_output(error)
+
+
+def _no_output(error: OSError) -> NoReturn:
+    raise UsageError(f"cannot write to standard output: {error.strerror or error}", code="KG258") from None
+
+
+def _abandon_stdout() -> None:
+    # The interpreter flushes stdout once more at exit and would complain: give it somewhere to go.
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,199 @@
+"""`kgrun execute`: run a graph on a device, report what each kernel and each byte cost, compare the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kgrun.cli import options as opt
+from kgrun.cli import timeout as watchdog
+from kgrun.cli.load import GraphOptions, read_graph
+from kgrun.cli.output import Output
+from kgrun.cli.values import check_number, parse_device, parse_dims, parse_size
+from kgrun.graphs.errors import CheckFailed, KgrunError
+
+if TYPE_CHECKING:
+    from kgrun.cli.render.table import Table
+    from kgrun.graphs.bound import BoundGraph
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.runtime.report import RunReport
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Files to write after the run."""
+
+    folder: str | None = None
+    bundle: str | None = None
+    trace: str | None = None
+
+    def write(self, report: RunReport) -> None:
+        """Write what was asked for; each file is complete or absent."""
+        from kgrun.cli import arrays
+
+        watchdog.commit()
+        if self.folder is not None:
+            arrays.write_folder(Path(self.folder), report.outputs)
+        if self.bundle is not None:
+            arrays.write_bundle(Path(self.bundle), report.outputs)
+        if self.trace is not None:
+            from kgrun.cli.render.trace import write_trace
+
+            write_trace(Path(self.trace), report)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the outputs are compared with."""
+
+    file: str | None
+    rtol: float
+    atol: float
+    equal_nan: bool
+
+    def check(self, graph: KernelGraph) -> None:
+        """UsageError or GraphError, before anything runs, for a file that cannot be compared with."""
+        if self.file is not None:
+            from kgrun.cli.arrays import check_expected
+
+            check_expected(graph, self.file)
+
+    def read(self, bound: BoundGraph) -> Mapping[str, Any] | None:
+        """The expected arrays, None where nothing is expected."""
+        from kgrun.cli.arrays import read_expected
+
+        return read_expected(bound, self.file) if self.file is not None else None
+
+    def judge(self, report: RunReport, expected: Mapping[str, Any] | None) -> tuple[RunReport, KgrunError | None]:
+        """The report with its comparisons, and the error that ends the command where they differ."""
+        if expected is None:
+            return report, None
+        from kgrun.runtime.compare import compare
+
+        found = tuple(compare(report.outputs, expected, self.rtol, self.atol, self.equal_nan))
+        bad = [each for each in found if not each.ok]
+        report = replace(report, comparisons=found)
+        if not bad:
+            return report, None
+        names = ", ".join(each.name for each in bad[:5]) + (", …" if len(bad) > 5 else "")
+        message = f"{len(bad)} of {len(found)} outputs differ from {self.file}: {names}"
+        help = f"tolerance was atol {self.atol:g} + rtol {self.rtol:g} × |expected|; see --rtol and --atol"
+        return report, CheckFailed(message, code="KG801", help=help, details={"outputs": [each.name for each in bad]})
+
+
+def command(
+    file: opt.GraphFile,
+    json: opt.Json = False,
+    csv: opt.Csv = None,
+    trace: opt.Trace = None,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+    no_color: opt.NoColor = False,
+    device: opt.Device = "auto",
+    dim: opt.Dims = None,
+    strict: opt.Strict = False,
+    allow_external_data: opt.ExternalData = False,
+    allow_empty: opt.AllowEmpty = False,
+    input: opt.Inputs = None,
+    inputs: opt.InputsFile = None,
+    seed: opt.Seed = 0,
+    iterations: opt.Iterations = None,
+    warmup: opt.Warmup = None,
+    duration: opt.Duration = None,
+    memory: opt.MemoryMode = opt.Memory.planned,
+    memory_limit: opt.MemoryLimit = None,
+    planner: opt.Planner = "auto",
+    planner_time: opt.PlannerTime = 2.0,
+    expected: opt.Expected = None,
+    rtol: opt.Rtol = 1e-4,
+    atol: opt.Atol = 1e-5,
+    equal_nan: opt.EqualNan = False,
+    output_dir: opt.OutputDir = None,
+    save_outputs: opt.SaveOutputs = None,
+    timeout: opt.Timeout = None,
+) -> None:
+    """Run a graph; print the time of each kernel and the memory it took."""
+    output = Output(json, csv, quiet, verbose, no_color)
+    for name, value in (("--rtol", rtol), ("--atol", atol), ("--planner-time", planner_time)):
+        check_number(value, name)
+    settings = {
+        "device": parse_device(device),
+        "dims": parse_dims(dim or ()),
+        "memory": memory.value,
+        "memory_limit": parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None,
+        "planner": planner,
+        "time_limit": planner_time,
+        "seed": seed,
+        "strict": strict,
+        "allow_empty": allow_empty,
+    }
+    loop = {"iterations": iterations, "warmup": warmup, "duration": check_number(duration, "--duration", positive=True)}
+    work = Work(
+        GraphOptions(file, allow_external_data=allow_external_data),
+        input or (),
+        inputs,
+        settings,
+        loop,
+        Expectation(expected, rtol, atol, equal_nan),
+    )
+    watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
+    report, error = work.run(output)
+    Saving(output_dir, save_outputs, trace).write(report)
+    show_run(output, report, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What to run: `settings` are Session's arguments, `loop` those of its `run`."""
+
+    graph: GraphOptions
+    pairs: Sequence[str]
+    bundle: str | None
+    settings: dict[str, Any]
+    loop: dict[str, Any]
+    expectation: Expectation
+
+    def run(self, output: Output) -> tuple[RunReport, KgrunError | None]:
+        """The report, and the error that ends the command after it where outputs differ."""
+        from kgrun.cli.arrays import read_inputs
+        from kgrun.cli.progress import phase
+
+        with phase(f"loading {self.graph.file}", output):
+            graph = read_graph(self.graph)
+            given = read_inputs(graph, self.pairs, self.bundle)
+            self.expectation.check(graph)
+        from kgrun.runtime.session import Session
+
+        with phase("preparing", output):
+            session = Session(graph, values=given, **self.settings)
+        with session, phase("running", output):
+            wanted = self.expectation.read(session.bound)
+            report = session.run(given, **self.loop)
+        return self.expectation.judge(report, wanted)
+
+
+def show_run(output: Output, report: RunReport, error: KgrunError | None) -> None:
+    """Print the report in the form asked for; `error` is what ends the command after it."""
+    from kgrun.cli.render import documents, timing
+
+    def sections() -> Iterator[Table | str]:
+        from kgrun.cli.render import memory as memory_part
+
+        yield timing.head_line(report)
+        yield from timing.timing_sections(report, output.verbose)
+        yield from memory_part.memory_sections(report.program, report.plan, report.measured_peak_bytes)
+        yield from memory_part.decision_sections(report.program.decisions)
+        yield timing.output_table(report.outputs)
+        if report.comparisons:
+            yield timing.comparison_table(report.comparisons)
+        warnings = documents.all_warnings(report.program, *report.warnings)
+        yield from memory_part.warning_sections(warnings, output.verbose)
+
+    output.emit(
+        document=lambda: documents.run_document(report),
+        report=sections,
+        rows=lambda: timing.kernel_rows(report),
+        error=error,
+    )

@@ -1,0 +1,92 @@
+"""`kgrun plan-memory`: the memory plan alone, of a graph or of a minimalloc CSV; never needs a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from kgrun.cli import options as opt
+from kgrun.cli import timeout as watchdog
+from kgrun.cli.load import GraphOptions, lower_graph
+from kgrun.cli.output import Output
+from kgrun.cli.values import check_number, parse_size
+
+if TYPE_CHECKING:
+    from kgrun.cli.render.table import Table
+    from kgrun.runtime.memory.plan_types import MemoryPlan
+    from kgrun.runtime.program import Program
+
+
+File = Annotated[str, opt.argument("GRAPH", "Graph (.json, .yaml, .yml, - for stdin) or packing problem (.csv).")]
+Limit = Annotated[str | None, opt.option("--limit", metavar="SIZE", help="The same as --memory-limit.")]
+Export = Annotated[
+    str | None, opt.option("--export", env=False, metavar="FILE", help="Write the dynamic buffers and offsets as CSV.")
+]
+
+
+def command(
+    file: File,
+    json: opt.Json = False,
+    csv: opt.Csv = None,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+    no_color: opt.NoColor = False,
+    target: opt.TargetDevice = opt.Target.cuda,
+    arch: opt.Arch = None,
+    dim: opt.Dims = None,
+    strict: opt.Strict = False,
+    allow_external_data: opt.ExternalData = False,
+    allow_empty: opt.AllowEmpty = False,
+    memory: opt.MemoryMode = opt.Memory.planned,
+    memory_limit: opt.MemoryLimit = None,
+    limit: Limit = None,
+    planner: opt.Planner = "auto",
+    planner_time: opt.PlannerTime = 2.0,
+    export: Export = None,
+    timeout: opt.Timeout = None,
+) -> None:
+    """Plan the memory of a graph to the byte, without a device and without reading weights."""
+    output = Output(json, csv, quiet, verbose, no_color)
+    check_number(planner_time, "--planner-time")
+    watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
+    size = memory_limit if memory_limit is not None else limit
+    nbytes = parse_size(size, "--memory-limit") if size is not None else None
+    if file.lower().endswith(".csv"):
+        from kgrun.cli.packing import plan_csv
+
+        plan_csv(Path(file), output, planner=planner, seconds=planner_time, limit=nbytes, export=export)
+        return
+    graph_options = GraphOptions(file, dim, strict, allow_external_data, allow_empty, arch)
+    program = lower_graph(graph_options, target.value, memory.value)
+    from kgrun.runtime.memory.plan import plan_memory
+
+    plan = plan_memory(program, mode=memory.value, planner=planner, memory_limit=nbytes, time_limit=planner_time)
+    if export is not None:
+        from kgrun.cli.packing import export_plan
+
+        watchdog.commit()
+        export_plan(Path(export), plan)
+    show_plan(output, program, plan)
+
+
+def show_plan(output: Output, program: Program, plan: MemoryPlan) -> None:
+    """Print the plan in the form asked for."""
+    from kgrun.cli.render import documents
+
+    def report() -> Iterator[Table | str]:
+        from kgrun.cli.render import memory as memory_part
+        from kgrun.cli.render.text import count_text
+
+        steps = count_text(len(program.steps), "step")
+        yield f"{program.graph.source.name} for {program.target}: {steps}, {count_text(len(program.buffers), 'buffer')}"
+        yield memory_part.placement_table(plan)
+        yield from memory_part.memory_sections(program, plan)
+        yield from memory_part.decision_sections(program.decisions)
+        yield from memory_part.warning_sections(documents.all_warnings(program), output.verbose)
+
+    output.emit(
+        document=lambda: documents.plan_document(program, plan),
+        report=report,
+        rows=lambda: documents.tensor_rows(program, plan),
+    )

@@ -1,0 +1,107 @@
+"""Options that several commands share, as annotated types; each has an environment twin `KGRUN_…`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+
+class Memory(StrEnum):
+    """Memory modes."""
+
+    planned = "planned"
+    none = "none"
+
+
+class Target(StrEnum):
+    """Devices that a plan can be made for without having one."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+def option(*flags: str, help: str, panel: str | None = None, env: bool = True, **settings: Any) -> Any:
+    """A typer option; its environment variable is KGRUN_ and its long name."""
+    long = next(flag for flag in flags if flag.startswith("--"))
+    name = f"KGRUN_{long.split('/')[0][2:].replace('-', '_').upper()}"
+    return typer.Option(
+        *flags, help=help, rich_help_panel=panel, envvar=name if env else None, show_envvar=False, **settings
+    )
+
+
+def argument(metavar: str, help: str) -> Any:
+    """A positional argument."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
+GraphFile = Annotated[str, argument("GRAPH", "Graph file: .json, .yaml or .yml; - is standard input.")]
+
+# What is printed, and where to.
+Json = Annotated[bool, option("--json", env=False, help="Print one JSON document on stdout, also on failure.")]
+Csv = Annotated[str | None, option("--csv", env=False, metavar="FILE", help="Write a row each as CSV; - is stdout.")]
+Quiet = Annotated[bool, option("--quiet", "-q", help="Print no report, only errors.")]
+Verbose = Annotated[
+    bool, option("--verbose", "-v", help="Print every row, and progress also where stderr is no terminal.")
+]
+NoColor = Annotated[bool, option("--no-color", help="No colours and no terminal codes; NO_COLOR does the same.")]
+
+# What the graph is bound with.
+Dims = Annotated[
+    list[str] | None, option("--dim", env=False, metavar="NAME=INT", help="Value of a dimension; may be repeated.")
+]
+Strict = Annotated[bool, option("--strict", help="Refuse what is otherwise only warned of.")]
+ExternalData = Annotated[bool, option("--allow-external-data", help="Allow data files outside the graph's folder.")]
+AllowEmpty = Annotated[bool, option("--allow-empty", help="Accept a graph without nodes.")]
+Arch = Annotated[
+    str | None, option("--arch", metavar="SM", help="Architecture whose launch limits hold: sm_90 (default), sm_80, …")
+]
+TargetDevice = Annotated[Target, option("--target", help="Kind of device to lower for; none needs to be there.")]
+
+# How memory is planned.
+MemoryMode = Annotated[
+    Memory, option("--memory", help="planned packs tensors by lifetime, none gives each its own bytes.")
+]
+MemoryLimit = Annotated[
+    str | None, option("--memory-limit", metavar="SIZE", help="Most bytes the run may take: 4GiB, 4GB, 4096.")
+]
+Planner = Annotated[str, option("--planner", metavar="NAME", help="Planning method.")]
+PlannerTime = Annotated[float, option("--planner-time", metavar="S", help="Seconds the planner may search.")]
+Timeout = Annotated[float | None, option("--timeout", metavar="S", help="End after S seconds with exit code 9.")]
+
+# What is run, how often, on what.
+Device = Annotated[str, option("--device", metavar="DEVICE", help="auto, cpu, cuda, or cuda:N.")]
+Inputs = Annotated[
+    list[str] | None,
+    option(
+        "--input", env=False, metavar="NAME=FILE", help="An input: .npy, .npz#KEY, .safetensors#KEY; may be repeated."
+    ),
+]
+InputsFile = Annotated[
+    str | None, option("--inputs", env=False, metavar="FILE", help="Inputs by name: .npz or .safetensors.")
+]
+Seed = Annotated[int, option("--seed", min=0, help="Seed of generated inputs and parameters.")]
+Iterations = Annotated[
+    int | None, option("--iterations", min=1, help="Measured runs (default: 10 on a GPU, 1 on the CPU).")
+]
+Warmup = Annotated[int | None, option("--warmup", min=0, help="Runs before them (default: 2 on a GPU, 0 on the CPU).")]
+Duration = Annotated[float | None, option("--duration", metavar="S", help="Measure for S seconds at least.")]
+
+# What becomes of the outputs.
+Expected = Annotated[
+    str | None,
+    option(
+        "--expected", env=False, metavar="FILE", help="Expected outputs (.npz, .safetensors); exit 8 where they differ."
+    ),
+]
+Rtol = Annotated[float, option("--rtol", help="Relative tolerance of --expected.")]
+Atol = Annotated[float, option("--atol", help="Absolute tolerance of --expected.")]
+EqualNan = Annotated[bool, option("--equal-nan", help="NaN equals NaN in --expected.")]
+OutputDir = Annotated[
+    str | None, option("--output-dir", env=False, metavar="DIR", help="Write each output as DIR/NAME.npy.")
+]
+SaveOutputs = Annotated[
+    str | None, option("--save-outputs", env=False, metavar="FILE", help="Write all outputs to one .npz.")
+]
+Trace = Annotated[str | None, option("--trace", env=False, metavar="FILE", help="Write a Chrome/Perfetto trace.")]

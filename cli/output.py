@@ -1,0 +1,125 @@
+"""Where results go: one JSON document, CSV rows, or a text report; files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from kgrun.cli import timeout
+from kgrun.cli.boundary import Finished, all_errors, print_error, to_json_text, write_stdout
+from kgrun.graphs.errors import KgrunError, UsageError
+
+Document = dict[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+Section = Any  # a render.table.Table or a line of text
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How the user wants to see results.
+
+    Attributes:
+        csv: file for CSV rows, "-" for stdout, None for none.
+        verbose: every row of every table, and progress even where stderr is no terminal.
+    """
+
+    json: bool = False
+    csv: str | None = None
+    quiet: bool = False
+    verbose: bool = False
+    no_color: bool = False
+
+    def __post_init__(self) -> None:
+        if self.json and self.csv == "-":
+            raise UsageError("--json and --csv - both write to standard output", code="KG256", help="give --csv a file")
+
+    def emit(
+        self,
+        *,
+        document: Callable[[], Document],
+        report: Callable[[], Iterable[Section]],
+        rows: Callable[[], Rows] | None = None,
+        error: KgrunError | None = None,
+    ) -> None:
+        """Print the results in the form asked for.
+
+        With `error` the results are shown all the same, then the error, and Finished carries its exit code.
+        """
+        timeout.commit()
+        if self.csv is not None and rows is not None:
+            self._write_csv(rows())
+        if self.json:
+            failure = failure_fields(error) if error else {}
+            write_stdout(to_json_text({"schema_version": 1, "ok": error is None} | failure | document()))
+        elif not self.quiet and self.csv != "-":
+            from kgrun.cli.render.table import show
+
+            write_stdout(show(report(), self))
+        if error is not None:
+            if not self.json:
+                sys.stdout.flush()
+                print_error(error)
+            raise Finished(error.exit)
+
+    def _write_csv(self, rows: Rows) -> None:
+        from kgrun.cli.render.csv import to_csv
+
+        if self.csv == "-":
+            write_stdout(to_csv(rows))
+        elif self.csv is not None:
+            write_text(Path(self.csv), to_csv(rows))
+
+
+def failure_fields(error: KgrunError) -> Document:
+    """The members that a failed document has besides its results."""
+    rows = [each.to_json() for each in all_errors(error)]
+    return {"error": rows[0], "errors": rows}
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that takes the place of `path` once it is complete; nothing is left of it on failure.
+
+    Raises UsageError where the file cannot be written.
+    """
+    if path.exists() and not path.is_file():  # /dev/stdout, a pipe: cannot be replaced, only written to
+        with _write_errors(path), path.open("wb") as target:
+            yield target
+        return
+    with _write_errors(path):
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
+    try:
+        with _write_errors(path):
+            with os.fdopen(handle, "wb") as target:
+                yield target
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole UTF-8 file, or nothing."""
+    with replacing(path) as target:
+        target.write(text.encode("utf-8", "backslashreplace"))
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}", code="KG258") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

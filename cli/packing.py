@@ -1,0 +1,184 @@
+"""`plan-memory` on packing problems: a minimalloc CSV read, packed and shown; plans written as such a CSV."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kgrun.cli import timeout
+from kgrun.cli.output import Output, write_text
+from kgrun.graphs.errors import DoesNotFit, GraphError, InternalError, UsageError
+from kgrun.graphs.version import __version__
+
+if TYPE_CHECKING:
+    from kgrun.cli.render.table import Table
+    from kgrun.runtime.memory.packing import Packing, Problem
+    from kgrun.runtime.memory.plan_types import MemoryPlan
+
+Row = dict[str, Any]
+CULPRITS = 20  # named in a message, at most
+
+
+def plan_csv(
+    file: Path, output: Output, *, planner: str, seconds: float, limit: int | None, export: str | None
+) -> None:
+    """Pack the problem of a CSV file and print the plan.
+
+    Raises:
+        GraphError: the file is no packing problem.
+        DoesNotFit: no plan within `limit` bytes was found.
+    """
+    from kgrun.runtime.memory.packing import METHODS, PackOptions, pack, verify
+
+    if planner not in METHODS:
+        raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(METHODS)}")
+    problem = read_problem(file)
+    started = time.perf_counter_ns()
+    packing = pack(problem, PackOptions(method=planner, time_limit=seconds, capacity=limit))
+    faults = verify(problem, packing.offsets)
+    spent = time.perf_counter_ns() - started
+    if faults:
+        raise InternalError(f"the plan is wrong: {faults[0].message}")
+    if limit is not None and packing.height > limit:
+        _refuse(problem, packing, limit)
+    if export is not None:
+        timeout.commit()
+        write_text(Path(export), _csv(_buffers(problem, packing)))
+    output.emit(
+        document=lambda: packing_document(file, problem, packing, limit, spent),
+        report=lambda: packing_report(file, problem, packing, spent),
+        rows=lambda: packing_rows(problem, packing),
+    )
+
+
+def read_problem(file: Path) -> Problem:
+    """The problem of a minimalloc CSV; GraphError with the line at fault."""
+    from kgrun.runtime.memory.packing import PackingError, read_minimalloc_csv
+
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise GraphError(f"no file {file}", code="KG301", where=str(file)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise GraphError(f"cannot read {file}: {reason}", code="KG301", where=str(file)) from None
+    try:
+        return read_minimalloc_csv(text)
+    except PackingError as error:
+        raise GraphError(str(error), code="KG390", where=str(file)) from None
+
+
+def _refuse(problem: Problem, packing: Packing, limit: int) -> None:
+    from kgrun.runtime.memory.packing import explain_infeasible
+
+    why = explain_infeasible(problem, limit)
+    names = [problem.name(index) for index in why.culprits]
+    proven = packing.lower_bound > limit
+    shown = ", ".join(names[:CULPRITS]) + (f" and {len(names) - CULPRITS} more" if len(names) > CULPRITS else "")
+    if proven:
+        message = f"no plan fits {limit:,} bytes: at time {why.time} these live together: {shown}"
+    else:
+        message = f"no plan within {limit:,} bytes was found (not proven that there is none); most in the way: {shown}"
+    least = "the least possible" if packing.optimal else "not proven to be the least"
+    raise DoesNotFit(
+        message,
+        code="KG401",
+        help=f"the smallest limit found is {packing.height:,} bytes, {least}"
+        + (f"; {why.advice}" if why.advice else ""),
+        details={
+            "limit_bytes": limit,
+            "lower_bound_bytes": packing.lower_bound,
+            "smallest_feasible_limit_bytes": packing.height,
+            "proven": proven,
+            "time": why.time,
+            "culprits": names,
+        },
+    )
+
+
+def packing_document(file: Path, problem: Problem, packing: Packing, limit: int | None, spent: int) -> Row:
+    """`plan-memory X.csv --json`."""
+    return {
+        "kgrun": __version__,
+        "file": str(file),
+        "memory": {
+            "static_bytes": 0,
+            "dynamic_bytes": packing.height,
+            "peak_bytes": packing.height,
+            "lower_bound_bytes": packing.lower_bound,
+            "no_reuse_bytes": sum(problem.occupied_column()),
+            "optimal": packing.optimal,
+            "planner": packing.method,
+            "plan_ns": spent,
+            "limit_bytes": limit,
+        },
+        "tensors": packing_rows(problem, packing),
+    }
+
+
+def packing_rows(problem: Problem, packing: Packing) -> list[Row]:
+    """A row each buffer; its life [lower, upper) as first and last step."""
+    sizes, held = problem.sizes, problem.occupied_column()
+    return [
+        {
+            "name": problem.name(i),
+            "class": "buffer",
+            "nbytes": sizes[i],
+            "aligned_bytes": held[i],
+            "space": "dynamic",
+            "offset": packing.offsets[i],
+            "first_step": problem.lowers[i],
+            "last_step": problem.uppers[i] - 1,
+        }
+        for i in range(len(problem))
+    ]
+
+
+def packing_report(file: Path, problem: Problem, packing: Packing, spent: int) -> Iterator[Table | str]:
+    """The plan as text."""
+    from kgrun.cli.render.memory import bound_text
+    from kgrun.cli.render.table import Table
+    from kgrun.cli.render.text import bytes_text, count_text, percent, time_text
+
+    rows = [
+        (row["name"], f"{row['offset']:,}", f"{row['nbytes']:,}", f"{row['first_step']}-{row['last_step']}")
+        for row in packing_rows(problem, packing)
+    ]
+    total = sum(problem.occupied_column())
+    yield f"{file}: {count_text(len(problem), 'buffer')}"
+    yield Table("Placement", ("buffer", ">offset", ">bytes", ">steps"), rows, rest="buffers")
+    yield ""
+    yield f"  height       {packing.height:,} bytes ({bytes_text(packing.height)})"
+    yield f"               {bound_text(packing.height, packing.lower_bound, packing.optimal)}"
+    saved = total - packing.height
+    yield f"  reuse saves  {bytes_text(saved)} of {bytes_text(total)} ({percent(saved, total)} %)"
+    yield f"  planned      by {packing.method} in {time_text(spent)}, verified"
+
+
+def export_plan(file: Path, plan: MemoryPlan) -> None:
+    """Write a graph's dynamic memory as a minimalloc CSV: buffers with their lives, and where the plan puts them."""
+    rows = (
+        (p.name, p.first_step, p.last_step + 1, p.nbytes, plan.alignment, p.offset)
+        for p in plan.placements
+        if p.space == "dynamic"
+    )
+    write_text(file, _csv(rows))
+
+
+def _buffers(problem: Problem, packing: Packing) -> Iterator[tuple[Any, ...]]:
+    for i in range(len(problem)):
+        span = problem.lowers[i], problem.uppers[i]
+        yield problem.name(i), *span, problem.sizes[i], problem.align(i), packing.offsets[i]
+
+
+def _csv(rows: Iterable[tuple[Any, ...]]) -> str:
+    import csv
+    import io
+
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(("id", "lower", "upper", "size", "alignment", "offset"))
+    writer.writerows(rows)
+    return target.getvalue()

@@ -1,0 +1,1 @@
+"""Values as people and programs read them: text tables, JSON documents, CSV, traces, pages."""

@@ -1,0 +1,262 @@
+"""The JSON Schema (draft 2020-12) of what `--json` prints; `docs/report.schema.json` is its published copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+REPORT_ID = "https://kgrun.dev/schema/report-1.json"
+Schema = dict[str, Any]
+
+STRING: Schema = {"type": "string"}
+BOOLEAN: Schema = {"type": "boolean"}
+NUMBER: Schema = {"type": "number"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+
+
+def maybe(schema: Schema) -> Schema:
+    """`schema`, or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def rows(schema: Schema) -> Schema:
+    """A list of `schema`."""
+    return {"type": "array", "items": schema}
+
+
+def record(members: Mapping[str, Schema], optional: tuple[str, ...] = (), *, open: bool = False) -> Schema:
+    """An object with these members, all required but the optional ones; `open` allows others."""
+    return {
+        "type": "object",
+        "properties": members,
+        "required": [name for name in members if name not in optional],
+        "additionalProperties": open,
+    }
+
+
+def mapping(schema: Schema) -> Schema:
+    """An object from names to `schema`."""
+    return {"type": "object", "additionalProperties": schema}
+
+
+def ref(name: str) -> Schema:
+    """A definition by name."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+DIMS = rows(COUNT)
+ERROR = record(
+    {
+        "code": STRING,
+        "exit": COUNT,
+        "message": STRING,
+        "where": maybe(STRING),
+        "help": maybe(STRING),
+        "details": mapping({}),
+    },
+    optional=("details",),
+)
+STATS = record(dict.fromkeys(("min", "median", "mean", "p95", "p99", "max", "count"), COUNT) | {"cv": NUMBER})
+TRANSFER = record({"nbytes": COUNT, "ns": COUNT})
+WARNING = record({"code": STRING, "message": STRING, "where": maybe(STRING)})
+DECISION = record({"node": STRING, "output": STRING, "input": STRING, "granted": BOOLEAN, "reason": STRING})
+DEVICE = record(
+    {
+        "kind": STRING,
+        "name": STRING,
+        "index": COUNT,
+        "arch": maybe(STRING),
+        "total_memory_bytes": COUNT,
+        "versions": mapping(STRING),
+    }
+)
+MEMORY_SUMS: dict[str, Schema] = {
+    "static_bytes": COUNT,
+    "dynamic_bytes": COUNT,
+    "peak_bytes": COUNT,
+    "lower_bound_bytes": COUNT,
+    "no_reuse_bytes": COUNT,
+    "optimal": BOOLEAN,
+    "planner": STRING,
+    "plan_ns": COUNT,
+}
+MEMORY = record(
+    MEMORY_SUMS
+    | {
+        "alignment": COUNT,
+        "peak_step": maybe(COUNT),
+        "peak_kernel": maybe(STRING),
+        "peak_live": rows(STRING),
+        "classes": rows(record({"class": STRING, "nbytes": COUNT, "count": COUNT})),
+        "measured_peak_bytes": COUNT,
+    },
+    optional=("measured_peak_bytes",),
+)
+TENSOR = record(
+    {
+        "name": STRING,
+        "class": STRING,
+        "nbytes": COUNT,
+        "aligned_bytes": COUNT,
+        "space": {"enum": ["static", "dynamic"]},
+        "offset": COUNT,
+        "first_step": {"type": "integer"},
+        "last_step": {"type": "integer"},
+    }
+)
+KERNEL = record(
+    {
+        "name": STRING,
+        "op": STRING,
+        "stream": STRING,
+        "grid": maybe(DIMS),
+        "block": maybe(DIMS),
+        "shared_bytes": maybe(COUNT),
+        "time_ns": maybe(ref("stats")),
+        "method": STRING,
+        "flops": maybe(COUNT),
+        "nbytes": maybe(COUNT),
+        "flops_per_s": maybe(COUNT),
+        "bytes_per_s": maybe(COUNT),
+    }
+)
+OUTPUT = record({"name": STRING, "dtype": STRING, "shape": DIMS, "sha256": STRING, "value": {}}, optional=("value",))
+COMPARISON = record(
+    {
+        "name": STRING,
+        "ok": BOOLEAN,
+        "mismatched": COUNT,
+        "size": COUNT,
+        "max_abs": maybe(NUMBER),
+        "max_rel": maybe(NUMBER),
+        "reason": maybe(STRING),
+    }
+)
+COMMON: dict[str, Schema] = {
+    "schema_version": {"const": 1},
+    "ok": BOOLEAN,
+    "kgrun": STRING,
+    "graph": record({"name": STRING, "file": maybe(STRING)}),
+    "dims": mapping(COUNT),
+}
+FAILURE: dict[str, Schema] = {"error": ref("error"), "errors": rows(ref("error"))}
+
+
+def _execute() -> Schema:
+    members = (
+        COMMON
+        | FAILURE
+        | {
+            "target": STRING,
+            "device": DEVICE,
+            "iterations": COUNT,
+            "warmup": COUNT,
+            "outputs": rows(OUTPUT),
+            "kernels": rows(KERNEL),
+            "total_ns": maybe(ref("stats")),
+            "kernels_ns": maybe(COUNT),
+            "upload": TRANSFER,
+            "download": TRANSFER,
+            "phases_ns": mapping(COUNT),
+            "memory": ref("memory"),
+            "inplace": rows(DECISION),
+            "comparisons": rows(COMPARISON),
+            "warnings": rows(WARNING),
+        }
+    )
+    return record(members, optional=tuple(FAILURE))
+
+
+def _plan() -> Schema:
+    step = record({"name": STRING, "op": STRING, "stream": STRING})
+    alias = record({"name": STRING, "of": STRING, "offset": COUNT, "why": maybe(STRING)})
+    return record(
+        COMMON
+        | {
+            "target": STRING,
+            "memory": ref("memory"),
+            "steps": rows(step),
+            "tensors": rows(TENSOR),
+            "aliases": rows(alias),
+            "inplace": rows(DECISION),
+            "warnings": rows(WARNING),
+        }
+    )
+
+
+def _packing() -> Schema:
+    common = {key: COMMON[key] for key in ("schema_version", "ok", "kgrun")}
+    memory = record(MEMORY_SUMS | {"limit_bytes": maybe(COUNT)})
+    return record(common | {"file": STRING, "memory": memory, "tensors": rows(TENSOR)})
+
+
+def _validate() -> Schema:
+    node = record(
+        {"name": STRING, "op": STRING, "stream": STRING, "inputs": rows(maybe(STRING)), "outputs": rows(maybe(STRING))}
+    )
+    tensor = record(
+        {
+            "name": STRING,
+            "role": STRING,
+            "dtype": STRING,
+            "shape": DIMS,
+            "nbytes": COUNT,
+            "output": BOOLEAN,
+            "discovered": BOOLEAN,
+        }
+    )
+    members: dict[str, Schema] = {
+        "nodes": rows(node),
+        "tensors": rows(tensor),
+        "outputs": rows(STRING),
+        "warnings": rows(WARNING),
+    }
+    return record(COMMON | members)
+
+
+def _explain() -> Schema:
+    named = record({"name": STRING}, open=True)
+    return record(COMMON | {"target": STRING, "kernel": maybe(named), "tensor": maybe(named)})
+
+
+def _doctor() -> Schema:
+    component = record(
+        {
+            "component": STRING,
+            "status": {"enum": ["ok", "missing", "broken"]},
+            "version": maybe(STRING),
+            "why": STRING,
+            "part": STRING,
+            "install": maybe(STRING),
+            "detail": maybe(STRING),
+        }
+    )
+    ability = record({"name": STRING, "able": BOOLEAN, "reason": maybe(STRING)})
+    common = {key: COMMON[key] for key in ("schema_version", "ok")}
+    return record(common | {"platform": STRING, "components": rows(component), "abilities": rows(ability)})
+
+
+def _failure() -> Schema:
+    members: dict[str, Schema] = {"schema_version": {"const": 1}, "ok": {"const": False}}
+    return record(members | FAILURE)
+
+
+def report_schema() -> Schema:
+    """The schema: any one document, each kind by its own name in `$defs`."""
+    documents = {
+        "execute": _execute(),
+        "plan_memory": _plan(),
+        "plan_memory_csv": _packing(),
+        "validate": _validate(),
+        "explain": _explain(),
+        "doctor": _doctor(),
+        "failure": _failure(),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": REPORT_ID,
+        "title": "kgrun report, version 1",
+        "description": "Bytes and nanoseconds are integers; null stands for what is unknown or no finite number.",
+        "anyOf": [ref(name) for name in documents],
+        "$defs": documents | {"error": ERROR, "stats": STATS, "memory": MEMORY},
+    }

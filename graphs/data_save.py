@@ -1,0 +1,80 @@
+"""Writes arrays to .npy and .npz files: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from kgrun.graphs.data_arrays import Array
+from kgrun.graphs.errors import UsageError
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]|^\.+")
+_MAX_STEM = 200
+
+
+def save_npy(path: Path, array: Array) -> None:
+    """Write `array`; types that numpy lacks as raw bytes (|V2, |V1). UsageError KG270 when it cannot be written."""
+    with _replacing(path) as file:
+        np.lib.format.write_array(file, _plain(array), allow_pickle=False)
+
+
+def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write `arrays` as an uncompressed .npz. UsageError KG270 when it cannot be written.
+
+    The same arrays give the same bytes: the archive carries no times.
+    """
+    with _replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in arrays.items():
+            info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+            with archive.open(info, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, _plain(array), allow_pickle=False)
+
+
+def file_name(name: str) -> str:
+    """A file's name, without ending, for the tensor or kernel `name`: no separators, no leading dots, not too long.
+
+    Different names stay different: what is not a letter, digit, `_`, `-` or `.` becomes %XX.
+    """
+    quoted = _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8")), name)
+    if len(quoted) <= _MAX_STEM:
+        return quoted
+    import hashlib
+
+    return f"{quoted[: _MAX_STEM - 17]}-{hashlib.sha256(name.encode('utf-8')).hexdigest()[:16]}"
+
+
+def _plain(array: Array) -> Array:
+    """`array` with element types that .npy can name."""
+    array = np.asarray(array)
+    if array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        return array.view(f"V{array.dtype.itemsize}")
+    return array
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file beside `path` that takes its place when all went well."""
+    part: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".kgrun-", delete=False) as file:
+            part = Path(file.name)
+            yield file
+        # NamedTemporaryFile makes private files; give what open() would have given.
+        mask = os.umask(0)
+        os.umask(mask)
+        part.chmod(0o666 & ~mask)
+        part.replace(path)
+    except BaseException as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise UsageError(f"{path} cannot be written: {error.strerror or error}", code="KG270") from None
+        raise

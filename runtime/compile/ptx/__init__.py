@@ -1,0 +1,1 @@
+"""CUDA C and PTX on the CPU: PTX becomes LLVM IR, is compiled, and runs block by block."""

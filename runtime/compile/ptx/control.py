@@ -1,0 +1,131 @@
+"""Branches, calls, returns, traps."""
+
+from __future__ import annotations
+
+import re
+
+from kgrun.runtime.compile.ptx.emit import HIDDEN, Emitter, llvm_type
+from kgrun.runtime.compile.ptx.rules import Rule
+from kgrun.runtime.compile.ptx.syntax import Instruction, Param
+
+# Functions of the device's C library that PTX calls by name, and what serves them.
+_SERVICES = {
+    "vprintf": ("kg_vprintf", "i32"),
+    "__assertfail": ("kg_assert", "void"),
+    "malloc": ("malloc", "i64"),
+    "free": ("free", "void"),
+}
+
+
+def parameter_type(param: Param) -> str:
+    """Scalars travel as values, aggregates by address."""
+    return "ptr" if param.is_array else llvm_type(param.type)
+
+
+def result_type(results: list[Param]) -> str:
+    return "void" if not results or results[0].is_array else llvm_type(results[0].type)
+
+
+def hidden_arguments(e: Emitter) -> list[str]:
+    return [] if e.bare else [f"{kind} {name}" for kind, name in HIDDEN]
+
+
+def call(e: Emitter, i: Instruction) -> None:
+    """`call (results), callee, (arguments) {, prototype}`: direct, through a pointer, or a service."""
+    operands = list(i.operands)
+    results = _names(operands.pop(0)) if operands[0].startswith("(") else []
+    callee = operands.pop(0)
+    arguments = _names(operands.pop(0)) if operands and operands[0].startswith("(") else []
+    if callee in _SERVICES and not e.program.module.has_body(callee):
+        _service(e, i, callee, results, arguments)
+        return
+    module = e.program.runtime if e.bare else e.program.module
+    assert module is not None
+    if callee in e.function.registers:
+        number = e.read(callee, "i64")
+        target = e.value(f"inttoptr i64 {number} to ptr")
+        result_params, params = e.function.prototypes[operands[0]]
+    elif callee in module.signatures:
+        signature = module.signatures[callee]
+        params, result_params, target = signature.params, signature.results, f'@"{callee}"'
+        if module.has_body(callee):
+            e.program.need(callee, e.bare)
+        elif not e.bare:
+            raise e.fail(f"the outside function {callee}")
+    else:
+        raise e.fail(f"the function {callee}")
+    passed = hidden_arguments(e)
+    if result_params and result_params[0].is_array:
+        passed.append(f'ptr %"V{results[0]}"')
+    for param, argument in zip(params, arguments, strict=True):
+        passed.append(_argument(e, param, argument))
+    returned = result_type(result_params)
+    text = f"call {returned} {target}({', '.join(passed)})"
+    if returned == "void":
+        e.line(text)
+    else:
+        e.line(f'store {returned} {e.value(text)}, ptr %"V{results[0]}"')
+
+
+def _argument(e: Emitter, param: Param, name: str) -> str:
+    if name in e.function.variables:
+        kind = parameter_type(param)
+        place = f'%"V{name}"'
+        return f"ptr {place}" if kind == "ptr" else f"{kind} {e.value(f'load {kind}, ptr {place}')}"
+    kind = parameter_type(param)
+    return f"{kind} {e.read(name, kind)}"
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in re.split(r"[\s,()]+", text) if name]
+
+
+def _service(e: Emitter, i: Instruction, callee: str, results: list[str], arguments: list[str]) -> None:
+    service, returned = _SERVICES[callee]
+    values = []
+    for name in arguments:
+        size = e.function.variables[name].size if name in e.function.variables else 8
+        value = e.value(f'load i{8 * size}, ptr %"V{name}"')
+        values.append(("i64", value if size == 8 else e.value(f"zext i{8 * size} {value} to i64")))
+    context = [("ptr", "%L"), ("ptr", "%B"), ("i32", "%t")]
+    if service.startswith("kg_"):
+        site = str(e.program.site(i.location, callee))
+        extra = [("i32", site)] if service == "kg_assert" else []
+        value = e.runtime(service, returned, *context, *(values[:3] if extra else values), *extra)
+    else:
+        value = e.outside(service, returned, *values)
+    if results and value:
+        e.line(f'store {returned} {value}, ptr %"V{results[0]}"')
+
+
+def trap(e: Emitter, i: Instruction) -> None:
+    site = str(e.program.site(i.location, "trap"))
+    e.runtime("kg_trap", "void", ("ptr", "%L"), ("ptr", "%B"), ("i32", "%t"), ("i32", site))
+    return_from(e, i)
+
+
+def return_from(e: Emitter, i: Instruction) -> None:
+    """ret and exit; a kernel's step answers -1, "this thread has ended"."""
+    if e.function.is_entry:
+        e.line("ret i32 -1")
+        return
+    if i.parts[0] == "exit":
+        raise e.fail("exit inside a function")
+    kind = result_type(e.function.results)
+    if kind == "void":
+        e.line("ret void")
+    else:
+        value = e.value(f'load {kind}, ptr %"V{e.function.results[0].name}"')
+        e.line(f"ret {kind} {value}")
+
+
+def _sleep(e: Emitter, i: Instruction) -> None:
+    """nanosleep: nothing to wait for; spinning threads yield at their loads."""
+
+
+RULES: dict[str, Rule] = {
+    "call": call,
+    "trap": trap,
+    **dict.fromkeys(("ret", "exit"), return_from),
+    "nanosleep": _sleep,
+}

@@ -1,0 +1,111 @@
+"""Faults as a user reads them: kind, source line, tensor and element, block, thread, and the other access."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kgrun.runtime.compile.ptx.launch import BufferInfo, Dim3, RawResult
+from kgrun.runtime.compile.ptx.layout import FAULT_KINDS
+
+_NO_SITE = (0xFFFFFFFF, 0xFFFF)
+_NO_BUFFER, _SHARED, _LOCAL = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
+
+
+@dataclass(frozen=True)
+class Access:
+    """The other access of a race, or another thread that waits."""
+
+    file: str
+    line: int
+    operation: str
+    block: Dim3
+    thread: Dim3
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One distinct fault: `count` accesses of the same instruction share it; `offset` is in bytes of `tensor`."""
+
+    kind: str
+    file: str
+    line: int
+    kernel: str
+    operation: str
+    tensor: str
+    offset: int | None
+    size: int
+    block: Dim3
+    thread: Dim3
+    count: int
+    other: Access | None
+
+    def __str__(self) -> str:
+        what = f"{self.kind}: {self.operation}" + (f" of {self.tensor}" if self.tensor else "")
+        if self.offset is not None:
+            what += f" at byte {self.offset}"
+        text = f"{what}, {self.file}:{self.line}, kernel {self.kernel}, block {self.block}, thread {self.thread}"
+        if self.other:
+            other = self.other
+            text += f"; other: {other.operation}, {other.file}:{other.line}, block {other.block}, thread {other.thread}"
+        return text + (f" ({self.count} times)" if self.count > 1 else "")
+
+
+def describe(
+    raw: Any,
+    kernel: str,
+    sites: Sequence[tuple[str, int, str]],
+    places: Sequence[tuple[str, int]],
+    buffers: Sequence[BufferInfo],
+    result: RawResult,
+) -> Fault:
+    """A fault record in the words of the source."""
+    kind = FAULT_KINDS[raw.kind]
+    waits = kind in ("deadlock", "divergent-barrier")
+    file, line, operation = _place(raw.site, waits, sites, places)
+    tensor, offset = _target(raw, buffers, result) if raw.size and kind != "assertion" else ("", None)
+    other = None
+    if raw.other_site not in _NO_SITE and raw.other_thread != 0xFFFFFFFF:
+        other_file, other_line, other_operation = _place(raw.other_site, waits, sites, places)
+        other = Access(
+            other_file,
+            other_line,
+            other_operation,
+            _coordinates(raw.other_block, result.grid),
+            _coordinates(raw.other_thread, result.block),
+        )
+    block, thread = _coordinates(raw.block, result.grid), _coordinates(raw.thread, result.block)
+    return Fault(kind, file, line, kernel, operation, tensor, offset, raw.size, block, thread, raw.count, other)
+
+
+def _place(
+    site: int, waits: bool, sites: Sequence[tuple[str, int, str]], places: Sequence[tuple[str, int]]
+) -> tuple[str, int, str]:
+    if waits:
+        return (*places[site], "wait") if site < len(places) else ("", 0, "wait")
+    return sites[site] if site < len(sites) else ("", 0, "")
+
+
+def _target(raw: Any, buffers: Sequence[BufferInfo], result: RawResult) -> tuple[str, int | None]:
+    if raw.buffer == _SHARED:
+        base = max((a for a in result.shared_addresses if a <= raw.address), default=raw.address)
+        return "shared memory", raw.address - base
+    if raw.buffer == _LOCAL:
+        return "local memory", None
+    if raw.buffer != _NO_BUFFER:
+        return buffers[raw.buffer].name, raw.address - buffers[raw.buffer].address
+    return _nearest(raw.address, buffers)
+
+
+def _nearest(address: int, buffers: Sequence[BufferInfo]) -> tuple[str, int | None]:
+    """The buffer that a stray address is closest to: its name, and the offset from its start."""
+    if not buffers:
+        return "", None
+    near = min(buffers, key=lambda info: max(info.address - address, address - (info.address + info.nbytes - 1)))
+    distance = max(near.address - address, address - (near.address + near.nbytes - 1))
+    return (near.name, address - near.address) if distance < 1 << 24 else ("", None)
+
+
+def _coordinates(linear: int, dims: Dim3) -> Dim3:
+    return linear % dims[0], linear // dims[0] % dims[1], linear // (dims[0] * dims[1])

@@ -1,0 +1,173 @@
+"""The records that Python, the generated code and the scheduler share: one table each, three renderings."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+_SIZES = {"u32": 4, "u64": 8}
+
+# One launch: written by Python before, read by every worker.
+LAUNCH = (
+    ("grid_x", "u32"),
+    ("grid_y", "u32"),
+    ("grid_z", "u32"),
+    ("block_x", "u32"),
+    ("block_y", "u32"),
+    ("block_z", "u32"),
+    ("threads", "u32"),  # of a block
+    ("warps", "u32"),
+    ("blocks", "u64"),
+    ("params", "u64"),  # the packed argument buffer
+    ("region", "u64"),  # the kernel's code: rows of threads
+    ("step", "u64"),  # the kernel's code: one thread
+    ("module", "u64"),  # where the module's variables lie
+    ("next_block", "u64"),  # taken by atomic addition
+    ("stop", "u32"),  # set by Python on timeout or Ctrl-C, by a worker on deadlock or trap
+    ("schedule", "u32"),  # 0 forward, 1 reverse, 2 random
+    ("seed", "u64"),
+    ("block_stride", "u64"),  # block number b of the order is (b * stride + first) % blocks
+    ("block_first", "u64"),
+    ("kinds", "u64"),  # u32 for each state: what the thread waits for there
+    ("lines", "u64"),  # u32 for each state: a number that differs between source lines
+    ("checks", "u32"),  # bits: 1 bounds, 2 race, 4 init, 8 barrier
+    ("buffer_count", "u32"),
+    ("buffers", "u64"),  # BUFFER records, sorted by begin
+    ("faults", "u64"),  # FAULT records
+    ("fault_capacity", "u32"),
+    ("fault_count", "u32"),
+    ("print", "u64"),  # void(u64 format, u64 arguments, u64 block, u64 thread)
+    ("shared_bytes", "u64"),  # static and dynamic
+    ("shared_static", "u64"),
+    ("shared_ranges", "u64"),  # u32 pairs [begin, end) of the valid parts of shared memory
+    ("shared_range_count", "u32"),
+    ("waits", "u32"),  # whether threads can wait for each other at all
+    ("looped", "u32"),  # whether kg_region exists
+    ("reserved", "u32"),
+    ("local_bytes", "u64"),  # per thread
+    ("frame_bytes", "u64"),  # per thread
+    ("releases", "u64"),  # u32 per block: when it last released, for the race check
+    ("time", "u64"),  # atomics and fences so far
+)
+
+# One block in flight: a worker's own working memory.
+BLOCK = (
+    ("cta_x", "u32"),
+    ("cta_y", "u32"),
+    ("cta_z", "u32"),
+    ("live", "u32"),  # threads that have not ended
+    ("linear", "u64"),
+    ("shared", "u64"),
+    ("frames", "u64"),
+    ("local", "u64"),
+    ("pend", "u64"),  # i32 per thread: the state it waits in, 0 at the start, -1 ended
+    ("mail", "u64"),  # u32 per thread and word: operands and results of warp operations
+    ("ready", "u64"),  # u32 per warp: lanes that may run
+    ("alive", "u64"),  # u32 per warp: lanes that have not ended
+    ("uniform", "u64"),  # i32 per warp: the state all its lanes share, or -2
+    ("warp_epochs", "u64"),  # u32 per warp: warp-wide synchronisations so far
+    ("arrivals", "u64"),  # u32 for each of 16 barriers: bar.arrive counted so far
+    ("order", "u64"),  # u32 per thread: scratch for shuffled orders
+    ("shadow", "u64"),  # of shared memory: SHADOW records, one for each 4 bytes
+    ("zero", "u64"),  # 0, which LLVM must not know
+    ("sink", "u64"),  # 64 bytes that stand in for memory that must not be touched
+    ("random", "u64"),
+    ("epoch", "u32"),  # barriers so far
+    ("last_buffer", "u32"),
+    ("acquired", "u32"),  # when the block last read through an atomic
+    ("reserved", "u32"),
+    ("synced", "u64"),  # u32 pairs per thread: when it last released, when it last acquired
+    ("started", "u32"),
+    ("idle", "u32"),  # rounds in which only spinning threads ran
+)
+
+BUFFER = (
+    ("begin", "u64"),
+    ("end", "u64"),
+    ("shadow", "u64"),  # SHADOW records, one for each 4 bytes, or 0
+    ("flags", "u32"),  # 1 read-only, 2 holds no data at first
+    ("index", "u32"),
+)
+
+FAULT = (
+    ("kind", "u32"),
+    ("site", "u32"),
+    ("block", "u64"),
+    ("thread", "u32"),
+    ("size", "u32"),
+    ("address", "u64"),
+    ("buffer", "u32"),  # index, or all ones
+    ("other_site", "u32"),
+    ("other_block", "u64"),
+    ("other_thread", "u32"),
+    ("count", "u32"),
+)
+
+# Of each 4 bytes: the last writer and two readers. A block is stored plus one (0: nobody); a thread beside the
+# barriers of its block so far; a site beside the warp's own synchronisations; a time counts atomics and fences.
+SHADOW = (
+    *((f"{who}_{what}", "u32") for who in ("writer", "reader", "second") for what in ("block", "thread", "site", "time")),
+    ("writer_epoch", "u32"),
+    ("reader_epoch", "u32"),
+    ("second_epoch", "u32"),
+    ("valid", "u32"),  # bit per byte: somebody wrote it; above them, of shared memory, the block that the record is of
+)
+
+RECORDS = {"Launch": LAUNCH, "Block": BLOCK, "Buffer": BUFFER, "Fault": FAULT, "Shadow": SHADOW}
+FAULT_KINDS = (
+    "out-of-bounds",
+    "read-only-write",
+    "misaligned",
+    "race",
+    "block-race",
+    "uninitialised",
+    "deadlock",
+    "divergent-barrier",
+    "trap",
+    "assertion",
+)
+
+# What a thread waits for in a state.
+KINDS = (
+    "start barrier yield syncwarp shfl_up shfl_down shfl_bfly shfl_idx vote_all vote_any vote_uni vote_ballot "
+    "match_any match_all redux_add redux_min redux_max redux_umin redux_umax redux_and redux_or redux_xor "
+    "activemask ldmatrix stmatrix mma_f16 mma_bf16 mma_tf32 mma_s8 elect match_any64 match_all64 mma_f16_f16 movmatrix"
+).split()
+KIND_NUMBERS = {name: number for number, name in enumerate(KINDS)}
+
+
+def offset_of(record: tuple[tuple[str, str], ...], name: str) -> int:
+    """Byte offset of a field; the tables keep 8-byte fields aligned, which `structure` checks."""
+    offset = 0
+    for field, kind in record:
+        if field == name:
+            return offset
+        offset += _SIZES[kind]
+    raise KeyError(name)
+
+
+def structure(name: str) -> type[ctypes.Structure]:
+    """The record as a ctypes structure."""
+    kinds: dict[str, Any] = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64}
+    record = RECORDS[name]
+    made = type(name, (ctypes.Structure,), {"_fields_": [(field, kinds[kind]) for field, kind in record]})
+    assert ctypes.sizeof(made) == sum(_SIZES[kind] for _, kind in record), f"{name} has holes"
+    return made
+
+
+def c_text() -> str:
+    """The records and numbers as CUDA C, for the runtime's own source."""
+    lines = ["typedef unsigned int u32; typedef unsigned long long u64; typedef long long i64;"]
+    for name, record in RECORDS.items():
+        fields = " ".join(f"{kind} {field};" for field, kind in record)
+        lines.append(f"struct {name} {{ {fields} }};")
+    lines.append("enum { " + ", ".join(f"K_{kind}" for kind in KINDS) + " };")
+    names = ", ".join("F_" + kind.replace("-", "_") for kind in FAULT_KINDS)
+    lines.append(f"enum {{ {names} }};")
+    return "\n".join(lines) + "\n"
+
+
+LaunchRecord = structure("Launch")
+BlockRecord = structure("Block")
+BufferRecord = structure("Buffer")
+FaultRecord = structure("Fault")

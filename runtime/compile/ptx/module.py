@@ -1,0 +1,305 @@
+"""The engine's front door: `load_ptx`, its kernels, their compilation and launch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from kgrun.graphs.errors import CompileError, DeviceUnavailable, Place, UsageError, did_you_mean
+from kgrun.runtime.compile.cache import CompileCache, default_cache, digest_key
+from kgrun.runtime.compile.ptx import faults, jit, lower, runtime
+from kgrun.runtime.compile.ptx import launch as launching
+from kgrun.runtime.compile.ptx.emit import Unsupported
+from kgrun.runtime.compile.ptx.faults import Fault
+from kgrun.runtime.compile.ptx.launch import BufferInfo, Dim3, Geometry
+from kgrun.runtime.compile.ptx.parse import Module, parse_module
+from kgrun.runtime.compile.ptx.syntax import Param, Variable, align_up
+
+CHECKS = frozenset(launching.CHECK_BITS)
+_RED_ZONE = 256  # bytes between shared variables where accesses are checked
+_DYNAMIC_ALIGNMENT = 128
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """What a launch reported: faults (empty where all was well) and what the kernel printed."""
+
+    faults: list[Fault]
+    printf_text: str
+
+
+@dataclass
+class CompiledKernel:
+    """A kernel's object code and what a launch must know of it; what the object cache holds."""
+
+    code: bytes
+    kinds: list[int]
+    places: list[tuple[str, int]]
+    sites: list[tuple[str, int, str]]
+    frame_bytes: int
+    local_bytes: int
+    waits: bool
+    spins: bool
+    looped: bool
+
+
+@dataclass
+class PtxKernel:
+    """One `.entry`: its signature, and `launch`."""
+
+    module: PtxModule
+    name: str
+    params: list[Param]
+    max_threads: int | None
+    static_shared: int
+    _offsets: dict[str, int] = field(default_factory=dict)
+    _ranges: list[tuple[int, int]] = field(default_factory=list)
+    _static_end: int = 0
+    _compiled: dict[bool, tuple[CompiledKernel, Any]] = field(default_factory=dict)
+
+    @property
+    def args_size(self) -> int:
+        """Bytes of the packed argument buffer."""
+        return max((param.offset + param.size for param in self.params), default=0)
+
+    def prepare(self, *, looped: bool = True) -> None:
+        """Compile now; raises `DeviceUnavailable` for an operation that does not run on the CPU."""
+        looped = looped and not self.module.checks
+        if looped not in self._compiled:
+            compiled = self.module._compile(self, looped)
+            runtime.worker()  # its functions are what the code below calls
+            self._compiled[looped] = compiled, jit.LoadedCode(compiled.code)
+
+    def launch(
+        self,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        args: bytes,
+        *,
+        buffers: Sequence[BufferInfo] = (),
+        schedule: str = "forward",
+        threads: int | None = None,
+        timeout_s: float | None = None,
+    ) -> LaunchResult:
+        """Run the kernel; `shared_bytes` are dynamic, `args` the packed parameters, pointers host addresses.
+
+        `threads` workers share the blocks (default: one a CPU; one where checks or another schedule ask for it).
+        Raises `UsageError` where the launch does not fit the kernel, `DeviceUnavailable` for what cannot run here,
+        `TimeoutExpired` after `timeout_s` seconds.
+        """
+        if len(args) < self.args_size:
+            raise UsageError(f"{self.name} takes {self.args_size} bytes of arguments, got {len(args)}", code="KG212")
+        count = block[0] * block[1] * block[2]
+        if self.max_threads is not None and count > self.max_threads:
+            raise UsageError(f"{self.name} allows {self.max_threads} threads a block, got {count}", code="KG213")
+        looped = schedule == "forward" and not self.module.checks
+        self.prepare(looped=looped)
+        compiled, code = self._compiled[looped]
+        dynamic = align_up(self._static_end, _DYNAMIC_ALIGNMENT)
+        ranges = [*self._ranges, *([(dynamic, dynamic + shared_bytes)] if shared_bytes else [])]
+        geometry = Geometry(
+            code.address("kg_region"),
+            code.address("kg_step"),
+            compiled.kinds,
+            _line_numbers(compiled.places),
+            compiled.frame_bytes,
+            compiled.local_bytes,
+            ranges,
+            dynamic if shared_bytes else self._static_end,
+            compiled.waits,
+            compiled.spins,
+            compiled.looped,
+            self.module.memory_address,
+        )
+        every = [*buffers, *self.module.memory_buffers()]
+        result = launching.run(
+            geometry,
+            grid,
+            block,
+            align_up(dynamic + shared_bytes, 16),
+            args,
+            every,
+            checks=self.module.checks,
+            schedule=schedule,
+            threads=threads,
+            timeout_s=timeout_s,
+        )
+        found = [faults.describe(raw, self.name, compiled.sites, compiled.places, every, result) for raw in result.faults]
+        return LaunchResult(found, result.text)
+
+
+class PtxModule:
+    """A PTX module: its kernels, and the memory of its variables."""
+
+    def __init__(self, parsed: Module, text: str, checks: frozenset[str]) -> None:
+        self.parsed = parsed
+        self.checks = checks
+        self._digest = hashlib.sha256(text.encode()).hexdigest()
+        self._kernels: dict[str, PtxKernel] = {}
+        self.addresses, size = _place([v for v in parsed.variables.values() if v.space in ("global", "const")], 0)
+        self._memory = np.zeros(size + 256, np.uint8)
+        self.memory_address = align_up(self._memory.ctypes.data, 256)
+        self._initialise()
+
+    @property
+    def entries(self) -> list[str]:
+        return self.parsed.entries
+
+    def kernel(self, entry: str) -> PtxKernel:
+        """The kernel named `entry` (a symbol, mangled where the source does not say `extern "C"`)."""
+        if entry not in self._kernels:
+            if entry not in self.parsed.entries:
+                hint = did_you_mean(entry, self.entries) or f"it has {', '.join(self.entries) or 'no kernel'}"
+                raise CompileError(f"no kernel {entry!r} in {self.parsed.name}", code="KG504", help=hint)
+            self._kernels[entry] = self._make_kernel(entry)
+        return self._kernels[entry]
+
+    def symbol(self, name: str) -> tuple[int, int]:
+        """(address, bytes) of a `__device__` or `__constant__` variable."""
+        return self.memory_address + self.addresses[name], self.parsed.variables[name].size
+
+    def prepare(self, entries: Sequence[str], *, looped: bool = True, workers: int = 2) -> None:
+        """Compile several kernels, `workers` at a time."""
+        with ThreadPoolExecutor(max_workers=workers) as pool:
+            list(pool.map(lambda entry: self.kernel(entry).prepare(looped=looped), entries))
+
+    def memory_buffers(self) -> list[BufferInfo]:
+        if not self.checks:
+            return []
+        found = []
+        for name in self.addresses:
+            address, size = self.symbol(name)
+            found.append(BufferInfo(name, address, size, self.parsed.variables[name].space == "const"))
+        return found
+
+    def _make_kernel(self, entry: str) -> PtxKernel:
+        function = self.parsed.function(entry)
+        variables = [v for v in function.variables.values() if v.space == "shared"]
+        texts = [self.parsed.body_text(name) for name in self.parsed.signatures if self._reaches(entry, name)]
+        for variable in self.parsed.variables.values():
+            if variable.space == "shared" and any(variable.name in text for text in texts):
+                variables.append(variable)
+        static = [variable for variable in variables if variable.size]
+        dynamic = [variable for variable in variables if not variable.size]
+        gap = _RED_ZONE if self.checks else 0
+        offsets, end = _place(static, gap)
+        ranges = [(offsets[v.name], offsets[v.name] + v.size) for v in static]
+        offsets |= {variable.name: align_up(end, _DYNAMIC_ALIGNMENT) for variable in dynamic}
+        tight = _place(static, 0)[1]
+        return PtxKernel(self, entry, function.params, function.max_threads, tight, offsets, ranges, end)
+
+    def _reaches(self, entry: str, name: str) -> bool:
+        return name == entry or (not self.parsed.signatures[name].is_entry and self.parsed.has_body(name))
+
+    def _initialise(self) -> None:
+        start = self.memory_address - self._memory.ctypes.data
+        for name, offset in self.addresses.items():
+            variable = self.parsed.variables[name]
+            data = np.frombuffer(variable.initial, np.uint8)
+            self._memory[start + offset : start + offset + len(data)] = data
+            for place, symbol, addend in variable.relocations:
+                if symbol in self.addresses:
+                    pointer = struct.pack("<Q", self.memory_address + self.addresses[symbol] + addend)
+                    self._memory[start + offset + place : start + offset + place + 8] = np.frombuffer(pointer, np.uint8)
+
+    def _compile(self, kernel: PtxKernel, looped: bool) -> CompiledKernel:
+        store = default_cache()
+        parts = [kernel.name, self._digest, ",".join(sorted(self.checks)), str(looped), _own_digest(), jit.identity()]
+        key = digest_key(["cpu-kernel", *parts])
+        if (found := store.get(key)) is not None:
+            return _unpack(found)
+        try:
+            lowered = lower.lower_kernel(
+                self.parsed,
+                kernel.name,
+                runtime=runtime.module(),
+                addresses=self.addresses,
+                shared=kernel._offsets,
+                checks=self.checks,
+                looped=looped,
+            )
+        except Unsupported as error:
+            raise _unsupported(error, kernel.name, self.parsed.name) from error
+        compiled = CompiledKernel(
+            jit.compile_ir(lowered.text, None),
+            lowered.kinds,
+            [(place.file, place.line) for place in lowered.places],
+            [(place.file, place.line, what) for place, what in lowered.sites],
+            lowered.frame_bytes,
+            lowered.local_bytes,
+            lowered.waits,
+            lowered.spins,
+            lowered.looped,
+        )
+        _store(store, key, compiled)
+        return compiled
+
+
+def load_ptx(ptx: str, *, name: str, checks: frozenset[str] = frozenset()) -> PtxModule:
+    """Parse a PTX module; `checks` are any of bounds, race, init, barrier.
+
+    Raises `CompileError` where the text is no PTX. Kernels are compiled when they are first launched or prepared.
+    """
+    if unknown := checks - CHECKS:
+        raise UsageError(f"unknown check {', '.join(sorted(unknown))}", code="KG214", help=", ".join(sorted(CHECKS)))
+    return PtxModule(parse_module(ptx, name), ptx, checks)
+
+
+def _place(variables: Sequence[Variable], gap: int) -> tuple[dict[str, int], int]:
+    offsets, end = {}, gap
+    for variable in variables:
+        offsets[variable.name] = align_up(end, max(variable.align, 1))
+        end = offsets[variable.name] + variable.size + gap
+    return offsets, end
+
+
+def _line_numbers(places: Sequence[tuple[str, int]]) -> list[int]:
+    """For each state a number, the same for the same source line, never 0."""
+    numbers: dict[tuple[str, int], int] = {}
+    return [numbers.setdefault((file, line), len(numbers) + 1) for file, line in places]
+
+
+def _unsupported(error: Unsupported, kernel: str, module: str) -> DeviceUnavailable:
+    place = error.location
+    where = Place(file=place.file or module, line=place.line or None)
+    return DeviceUnavailable(
+        f"{kernel} is not run on the CPU: {error.operation}",
+        code="KG703",
+        where=where,
+        help="run it on a GPU (--device cuda), or let it count as skipped (--allow-skip)",
+    )
+
+
+@cache
+def _own_digest() -> str:
+    """A digest of this package's own sources: another translator makes other code."""
+    digest = hashlib.sha256()
+    for file in sorted(resources.files("kgrun.runtime.compile.ptx").iterdir(), key=lambda each: each.name):
+        if file.name.endswith((".py", ".cu")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _store(store: CompileCache, key: str, compiled: CompiledKernel) -> None:
+    meta = {name: value for name, value in asdict(compiled).items() if name != "code"}
+    head = json.dumps(meta).encode()
+    store.put(key, struct.pack("<Q", len(head)) + head + compiled.code)
+
+
+def _unpack(data: bytes) -> CompiledKernel:
+    (length,) = struct.unpack_from("<Q", data)
+    meta = json.loads(data[8 : 8 + length])
+    meta["places"] = [(file, line) for file, line in meta["places"]]
+    meta["sites"] = [(file, line, what) for file, line, what in meta["sites"]]
+    return CompiledKernel(code=data[8 + length :], **meta)
+

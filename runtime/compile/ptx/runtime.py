@@ -1,0 +1,56 @@
+"""The runtime of the CPU device: its CUDA C, compiled to PTX by NVRTC once and kept in the compile cache."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+
+from kgrun.runtime.compile.cache import default_cache
+from kgrun.runtime.compile.nvrtc import compile_cuda
+from kgrun.runtime.compile.ptx import emit, jit, lower
+from kgrun.runtime.compile.ptx.layout import c_text
+from kgrun.runtime.compile.ptx.parse import Module, parse_module
+
+_once = threading.RLock()
+_PARTS = ("numerics.cu", "matrix.cu", "collect.cu", "checks.cu", "scheduler.cu")
+# No contraction: error terms need each rounding. Relocatable: `kg_region` and `kg_step` are defined elsewhere.
+_ONCE = '#define ONCE _Pragma("unroll 1")\n'  # the loops are short of time for nobody; unrolled they cost LLVM seconds
+_OPTIONS = ("-fmad=false", "-rdc=true", "-std=c++17")
+
+
+def source() -> str:
+    """All of the runtime's CUDA C, the shared records first."""
+    folder = resources.files("kgrun.runtime.compile.ptx")
+    return c_text() + _ONCE + "".join((folder / name).read_text("utf-8") for name in _PARTS)
+
+
+def module() -> Module:
+    """The runtime, parsed; raises `DeviceUnavailable` where NVRTC is not installed."""
+    with _once:
+        return _module()
+
+
+@cache
+def _module() -> Module:
+    compiled = compile_cuda(source(), name="kgrun-cpu-runtime.cu", arch="sm_80", options=_OPTIONS, kind="ptx")
+    return parse_module(compiled.image.decode(), "kgrun-cpu-runtime")
+
+
+def worker() -> Callable[[int, int, int], int]:
+    """`worker(launch, blocks, slots)` runs blocks on the calling thread, without the GIL; see scheduler.cu."""
+    with _once:
+        return _worker()
+
+
+@cache
+def _worker() -> Callable[[int, int, int], int]:
+    code = jit.LoadedCode(jit.compile_ir(lower.lower_runtime(module()), default_cache()))
+    for name in emit.SHARED_CODE:
+        jit.share(name, code.address(name))
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
+    run = prototype(code.address("kg_run"))
+    run._code = code  # type: ignore[attr-defined]
+    return run

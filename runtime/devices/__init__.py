@@ -1,0 +1,35 @@
+"""Where steps run. `open_device` picks one by name."""
+
+from __future__ import annotations
+
+from kgrun.graphs.errors import UsageError
+from kgrun.runtime.devices.base import Device
+
+
+def open_device(name: str = "auto") -> tuple[Device, str | None]:
+    """The device called `name`: "cpu", "cuda", "cuda:N", or "auto": CUDA where it can be used, else the CPU.
+
+    Returns:
+        The device, and for "auto" on the CPU the reason why CUDA was not taken.
+
+    Raises:
+        UsageError: a name that is none, or an ordinal that does not exist.
+        DeviceUnavailable: CUDA was asked for and cannot be used.
+    """
+    kind, _, ordinal = name.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (ordinal and (kind != "cuda" or not ordinal.isdigit())):
+        raise UsageError(f"unknown device {name!r}", code="KG202", help="devices: auto, cpu, cuda, cuda:N")
+    reason = None
+    if kind == "auto":
+        from kgrun.runtime.devices.cuda import gpu_status
+
+        usable, reason, _ = gpu_status()
+        kind = "cuda" if usable else "cpu"
+        reason = None if usable else reason
+    if kind == "cuda":
+        from kgrun.runtime.devices.cuda import CudaDevice
+
+        return CudaDevice(int(ordinal or 0)), None
+    from kgrun.runtime.devices.cpu import CpuDevice
+
+    return CpuDevice(), reason

@@ -1,0 +1,144 @@
+"""The CPU as a device: numpy over plain host memory, steps run at once, in order."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import time
+from typing import Any
+
+import numpy as np
+
+from kgrun.graphs.data import numpy_dtype
+from kgrun.graphs.dtypes import itemsize
+from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, DoesNotFit, KgrunError
+from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep
+from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step
+
+ALIGNMENT = 512
+
+
+class CpuDevice:
+    """Runs numpy kernels, and custom kernels where the compiler for them is installed."""
+
+    def __init__(self) -> None:
+        self.info = DeviceInfo(
+            kind="cpu",
+            name=platform.processor() or platform.machine(),
+            index=0,
+            arch=None,
+            total_memory=_total_memory(),
+            versions={"python": platform.python_version(), "numpy": np.__version__},
+        )
+        self._blocks: dict[int, np.ndarray[Any, Any]] = {}
+        self._in_use = 0
+        self._peak = 0
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of fresh bytes, aligned to 512."""
+        try:
+            block = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+        except MemoryError:
+            raise DoesNotFit(f"the host has no room for {nbytes:,} bytes", code="KG402") from None
+        address = block.ctypes.data + -block.ctypes.data % ALIGNMENT
+        self._blocks[address] = block
+        self._in_use += nbytes
+        self._peak = max(self._peak, self._in_use)
+        return int(address)
+
+    def free(self, address: int) -> None:
+        """Return an allocation."""
+        self._in_use -= self._blocks.pop(address).nbytes - ALIGNMENT
+
+    def upload(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        """Copy a C-contiguous array to `address`."""
+        ctypes.memmove(address, array.ctypes.data, array.nbytes)
+
+    def download(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        """Copy from `address` into a C-contiguous array."""
+        ctypes.memmove(array.ctypes.data, address, array.nbytes)
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        """Set bytes."""
+        ctypes.memset(address, byte, nbytes)
+
+    def prepare(self, step: Step, address: Address) -> PreparedStep:
+        """A step ready to run."""
+        work = step.work
+        match work:
+            case HostCall(function, inputs, outputs):
+                sources = [None if a is None else array_at(a, address) for a in inputs]
+                targets = [array_at(a, address) for a in outputs]
+                return _HostStep(step.name, lambda: function(sources, targets))
+            case Clear(target, nbytes):
+                place = address(target)
+                return _HostStep(step.name, lambda: ctypes.memset(place, 0, nbytes))
+            case Copy(target, source, nbytes):
+                to, origin = address(target), address(source)
+                return _HostStep(step.name, lambda: ctypes.memmove(to, origin, nbytes))
+            case Launch():
+                raise DeviceUnavailable(
+                    f"kernel {step.op!r} of node {step.name!r} is CUDA code, which the CPU device does not run",
+                    code="KG711",
+                    help="use --device cuda where a GPU is; `kgrun validate` and `kgrun plan-memory` need none",
+                )
+        raise AssertionError(f"{type(work).__name__} is not lowered for the CPU")
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: a step ends before `launch` returns."""
+
+    def record(self) -> Any:
+        """The time now."""
+        return time.perf_counter_ns()
+
+    def elapsed_ns(self, start: Any, end: Any) -> int:
+        """Nanoseconds between two marks."""
+        return int(end - start)
+
+    def memory_in_use(self) -> int:
+        """Bytes allocated now."""
+        return self._in_use
+
+    def peak_memory(self) -> int:
+        """Most bytes allocated at once."""
+        return self._peak
+
+    def close(self) -> None:
+        """Release everything."""
+        self._blocks.clear()
+        self._in_use = 0
+
+
+class _HostStep:
+    method = "host clock"
+
+    def __init__(self, name: str, call: Any) -> None:
+        self._name = name
+        self._call = call
+
+    def launch(self) -> None:
+        try:
+            with np.errstate(all="ignore"):
+                self._call()
+        except (KgrunError, MemoryError):
+            raise
+        except Exception as error:
+            raise DeviceFault(f"{self._name!r} failed: {error}", code="KG610") from error
+
+
+def array_at(ref: ArrayRef, address: Address) -> np.ndarray[Any, Any]:
+    """A typed numpy view of device memory; the device keeps the memory alive."""
+    dtype = numpy_dtype(ref.dtype)
+    count = int(np.prod(ref.shape, dtype=np.int64))
+    if count == 0:
+        return np.empty(ref.shape, dtype)
+    memory = (ctypes.c_uint8 * (count * itemsize(ref.dtype))).from_address(address(ref.pointer))
+    return np.ctypeslib.as_array(memory).view(dtype).reshape(ref.shape)
+
+
+def _total_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 0

@@ -1,0 +1,87 @@
+"""Host arrays of the tensors that come from outside: given, read from files, written inline, or made from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kgrun.graphs import data
+from kgrun.graphs.bound import BoundGraph, BoundTensor
+from kgrun.graphs.errors import GraphError, KgrunError, UsageError, did_you_mean
+from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.graphs.schema.tensors import TensorSpec
+
+Array = np.ndarray[Any, Any]
+
+
+def check_names(graph: KernelGraph, given: Mapping[str, Array]) -> None:
+    """UsageError KG211 for an array that is for no input or parameter of the graph."""
+    for name in given:
+        if name not in graph.tensors or name in {o for node in graph.nodes for o in node.outputs}:
+            names = [n for n, s in graph.tensors.items() if s.role in ("input", "parameter")]
+            raise UsageError(
+                f"the graph has no input {name!r}",
+                code="KG211",
+                help=did_you_mean(name, names) or f"inputs: {', '.join(names) or 'none'}",
+            )
+
+
+def host_array(bound: BoundGraph, tensor: BoundTensor, given: Mapping[str, Array], seed: int) -> Array:
+    """The C-contiguous array of an external or folded tensor.
+
+    Raises:
+        UsageError: KG210 for an input without any data.
+        GraphError: data that cannot be read or do not fit dtype and shape.
+    """
+    graph, name, kind, spec = bound.source, tensor.name, tensor.type, tensor.spec
+    place = graph.place("tensors", name)
+    if name in given:
+        return check_array(given[name], kind.dtype, kind.shape, name)
+    if tensor.producer is not None or spec is None:
+        assert kind.value is not None, f"{name} is neither external nor known"
+        return np.array(kind.value).astype(data.numpy_dtype(kind.dtype)).reshape(kind.shape)
+    try:
+        made = _source_array(bound, tensor, spec, seed)
+    except KgrunError as error:
+        raise error.at(place) from None
+    if made is not None:
+        return made
+    raise UsageError(
+        f"{tensor.role} {name!r} has no data",
+        code="KG210",
+        where=place,
+        help=f"pass --input {name}=FILE.npy, or give it `data` or `init`",
+    )
+
+
+def _source_array(bound: BoundGraph, tensor: BoundTensor, spec: TensorSpec, seed: int) -> Array | None:
+    """What the file says the tensor holds, or None."""
+    graph, kind = bound.source, tensor.type
+    if spec.data is not None:
+        return data.load_array(
+            spec.data,
+            folder=graph.folder,
+            dtype=kind.dtype,
+            shape=kind.shape,
+            allow_external=graph.allows_external_data,
+            where=graph.place("tensors", tensor.name, "data"),
+        )
+    if spec.string is not None:
+        return data.string_array(spec.string)
+    if spec.value is not None:
+        return data.value_array(spec.value, kind.dtype, kind.shape, bound.dims)
+    if spec.init is not None:
+        return data.initial_array(spec.init, kind.dtype, kind.shape, tensor.name, seed)
+    return None
+
+
+def check_array(array: Array, dtype: str, shape: tuple[int, ...], name: str) -> Array:
+    """`array` C-contiguous; GraphError KG372 where its dtype or shape are not the expected ones."""
+    wanted = data.numpy_dtype(dtype)
+    if array.dtype != wanted:
+        raise GraphError(f"{name!r} is {dtype}, the given array is {array.dtype}", code="KG372")
+    if array.shape != shape:
+        raise GraphError(f"{name!r} has shape {list(shape)}, the given array {list(array.shape)}", code="KG372")
+    return np.ascontiguousarray(array).reshape(shape)

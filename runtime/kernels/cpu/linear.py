@@ -1,0 +1,67 @@
+"""MatMul and Gemm in numpy (BLAS for float32 and float64); float16 and bfloat16 are multiplied in float32.
+
+Operands are handed to BLAS as they lie, transposed by strides at most, so that which routine runs depends on layout
+and never on an address: a plan that moves a tensor changes no bit of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kgrun.graphs.operators.base import OpCall
+from kgrun.graphs.operators.elementwise import compute_dtype
+from kgrun.runtime.kernels.base import HostFunction, on_cpu
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+
+def _operand(array: Array | None) -> Array:
+    assert array is not None
+    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
+
+
+@on_cpu("MatMul")
+def matmul(call: OpCall) -> HostFunction:
+    """numpy's matmul; a batch of matrices times one matrix becomes a single product."""
+    a, b = call.input(0).shape, call.input(1).shape
+    joined = len(a) > 2 and len(b) == 2
+    narrow = compute_dtype(call.input(0).dtype) != call.input(0).dtype
+
+    def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        left, right, out = _operand(inputs[0]), _operand(inputs[1]), outputs[0]
+        if joined:
+            left, out = left.reshape(-1, a[-1]), out.reshape(-1, b[-1])
+        if narrow or out.ndim == 0:
+            np.copyto(out, np.matmul(left, right), casting="unsafe")
+        else:
+            np.matmul(left, right, out=out)
+
+    return run
+
+
+@on_cpu("Gemm")
+def gemm(call: OpCall) -> HostFunction:
+    """alpha · A B + beta · C."""
+    alpha, beta = call.attributes["alpha"], call.attributes["beta"]
+    flips = (call.attributes["transA"], call.attributes["transB"])
+    whole = compute_dtype(call.input(0).dtype) not in ("float32", "float64")
+
+    def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        a, b = (_operand(x).T if flip else _operand(x) for x, flip in zip(inputs, flips, strict=False))
+        out = outputs[0]
+        direct = out.dtype == a.dtype and not whole
+        product = np.matmul(a, b, out=out) if direct else np.matmul(a, b)
+        added = _operand(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
+        if alpha != 1:
+            product = np.multiply(product, alpha, out=product if direct else None)
+        if added is not None:
+            term = added if beta == 1 else added * beta
+            product = np.add(product, term, out=product if direct else None)
+        if not direct:
+            np.copyto(out, product, casting="unsafe")
+
+    return run

@@ -1,0 +1,154 @@
+"""Network layers in numpy: pooling axis by axis, BatchNormalization; Conv is in `convolution`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kgrun.graphs.dtypes import DTYPES
+from kgrun.graphs.operators.base import OpCall
+from kgrun.graphs.operators.elementwise import compute_dtype
+from kgrun.graphs.operators.nn import pool_window
+from kgrun.graphs.operators.windows import Window
+from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu import convolution
+from kgrun.runtime.kernels.cpu.sliding import padded, tap_slices
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+__all__ = ["convolution"]  # imported for its registration
+
+
+def _wide(array: Array | None) -> Array:
+    assert array is not None
+    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
+
+
+def _axis_by_axis(x: Array, window: Window, combine: Callable[..., Array]) -> Array:
+    """`combine` over every window, one axis after the other: Σk passes instead of Πk."""
+    for axis, size in enumerate(window.kernel):
+        stride, extent = window.strides[axis], (window.output[axis] - 1) * window.strides[axis] + 1
+        lead = (slice(None),) * (axis + 2)
+        parts = [
+            x[(*lead, slice(start, start + extent, stride))]
+            for start in range(0, size * window.dilations[axis], window.dilations[axis])
+        ]
+        if size == 1:
+            x = parts[0]
+            continue
+        total = combine(parts[0], parts[1])
+        for part in parts[2:]:
+            combine(total, part, out=total)
+        x = total
+    return x
+
+
+@on_cpu("MaxPool")
+def max_pool(call: OpCall) -> HostFunction:
+    """The largest element of every window; output 1, when asked for, is its index in the whole input."""
+    window = pool_window(call)
+    limits = DTYPES[call.input(0).dtype].limits
+    lowest = limits[0] if limits else -np.inf
+    find = _indices(call, window) if len(call.outputs) > 1 else None
+
+    def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        source = padded(_wide(inputs[0]), window, lowest)
+        np.copyto(outputs[0], _axis_by_axis(source, window, np.maximum), casting="unsafe")
+        if find is not None:
+            find(source, outputs[1])
+
+    return run
+
+
+def _indices(call: OpCall, window: Window) -> Callable[[Array, Array], None]:
+    """A function that finds the first largest element of every window of a padded source."""
+    shape = call.input(0).shape
+    rank = len(window.output)
+    sizes = window.input[::-1] if call.attributes["storage_order"] else window.input
+    strides = [prod(sizes[axis + 1 :]) for axis in range(rank)]
+    if call.attributes["storage_order"]:
+        strides.reverse()
+    images = np.arange(prod(shape[:2])).reshape(shape[:2] + (1,) * rank) * prod(window.input)
+
+    def coordinates(axis: int, tap: int) -> Array:
+        at = np.arange(window.output[axis]) * window.strides[axis] - window.begin[axis] + tap * window.dilations[axis]
+        return at.reshape((-1,) + (1,) * (rank - axis - 1))
+
+    def find(source: Array, out: Array) -> None:
+        best = np.empty(out.shape, source.dtype)
+        out.fill(-1)
+        taps = product(*(range(size) for size in window.kernel))
+        for tap, place in zip(taps, tap_slices(window), strict=True):
+            at = [coordinates(axis, index) for axis, index in enumerate(tap)]
+            inside = reduce(np.logical_and, [(c >= 0) & (c < size) for c, size in zip(at, window.input, strict=True)])
+            met = source[(slice(None), slice(None), *place)]
+            better = inside & ((out < 0) | (met > best))
+            np.copyto(best, met, where=better)
+            linear = sum(c * stride for c, stride in zip(at, strides, strict=True))
+            np.copyto(out, images + linear, where=better)
+
+    return find
+
+
+@on_cpu("AveragePool")
+def average_pool(call: OpCall) -> HostFunction:
+    """The mean of every window; padding counts with count_include_pad, what ceil_mode adds beyond it never does."""
+    window = pool_window(call)
+    work = np.float64 if call.input(0).dtype == "float64" else np.float32
+    counts = np.ones(window.output, work)
+    for axis in range(len(window.output)):
+        starts = np.arange(window.output[axis]) * window.strides[axis] - window.begin[axis]
+        at = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
+        reach = (window.begin[axis], window.end[axis]) if call.attributes["count_include_pad"] else (0, 0)
+        met = ((at >= -reach[0]) & (at < window.input[axis] + reach[1])).sum(1)
+        counts *= met.reshape((-1,) + (1,) * (len(window.output) - axis - 1)).astype(work)
+
+    def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        source = padded(_wide(inputs[0]), window)
+        with np.errstate(all="ignore"):
+            np.divide(_axis_by_axis(source, window, np.add), counts, out=outputs[0], casting="unsafe")
+
+    return run
+
+
+@on_cpu("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(call: OpCall) -> HostFunction:
+    """The mean or the largest element of every channel."""
+    lead = call.input(0).shape[:2]
+    places, shape = prod(call.input(0).shape[2:]), call.outputs[0].shape
+    average = call.op == "GlobalAveragePool"
+
+    def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        x = _wide(inputs[0]).reshape(*lead, places)
+        with np.errstate(all="ignore"):
+            result = np.add.reduce(x, 2) / places if average else np.maximum.reduce(x, 2)
+            np.copyto(outputs[0], result.reshape(shape), casting="unsafe")
+
+    return run
+
+
+@on_cpu("BatchNormalization")
+def batch_normalization(call: OpCall) -> HostFunction:
+    """(x - mean) / √(variance + epsilon) · scale + bias a channel, as one product and one sum."""
+    shape = (-1,) + (1,) * max(len(call.input(0).shape) - 2, 0)
+    epsilon = call.attributes["epsilon"]
+    narrow = compute_dtype(call.input(0).dtype) != call.input(0).dtype
+    work = np.dtype("float64" if call.input(0).dtype == "float64" else "float32")
+
+    def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        x = _wide(inputs[0])
+        scale, bias, mean, variance = (_wide(array).astype(work) for array in inputs[1:5])
+        with np.errstate(all="ignore"):
+            factor = scale / np.sqrt(variance + work.type(epsilon))
+            result = np.multiply(x, factor.reshape(shape), out=None if narrow else outputs[0])
+            result += (bias - mean * factor).reshape(shape)
+        if narrow:
+            np.copyto(outputs[0], result, casting="unsafe")
+
+    return run

@@ -1,0 +1,220 @@
+"""Elementwise operators on CUDA: one generated kernel each, with broadcasting.
+
+Operands that are contiguous or single elements run through a loop with 16-byte accesses; others are addressed by
+strides over the collapsed shape, passed as arguments, so that a source depends on dtypes and rank alone. Output 0 may be
+an input's memory: a thread reads all operands of its elements before it writes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from kgrun.graphs.dtypes import itemsize
+from kgrun.graphs.operators.base import OpCall, TensorType, registered
+from kgrun.graphs.operators.elementwise import operand_name, scalar_expression
+from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
+from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
+from kgrun.runtime.kernels.cuda.common import (
+    c_type,
+    code,
+    collapse,
+    compute_type,
+    index_type,
+    int64,
+    integers,
+    launch,
+    prelude,
+    reach,
+    source_input,
+    target,
+)
+from kgrun.runtime.program import Value
+
+_INFINITY = "__longlong_as_double(0x7ff0000000000000LL)"
+_NAN = "__longlong_as_double(0x7ff8000000000000LL)"
+_SINGLE, _LINEAR = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One operand of a generated kernel: where it is, its type, its name in the expression, its strides."""
+
+    operand: Operand
+    dtype: str
+    name: str
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    """What a kernel computes for one element.
+
+    Attributes:
+        expression: over the sources' names, and T.
+        compute: the C type T.
+        helpers: device functions that the expression calls.
+        store: the conversion of the value `v` to the output's type.
+    """
+
+    expression: str
+    compute: str
+    helpers: str = ""
+    store: str = "kg_to<O>(v)"
+
+
+@on_cuda(*(schema.name for schema in registered().values() if schema.family == "elementwise"))
+def _elementwise(call: OpCall) -> Lowered:
+    schema = registered()[call.op]
+    ignored = schema.data.get("shape_only", frozenset())
+    out = call.outputs[0]
+    sources = [
+        Source(source_input(index), type_.dtype, operand_name(index), broadcast_strides(type_.shape, out.shape))
+        for index, type_ in enumerate(call.inputs)
+        if type_ is not None and index not in ignored
+    ]
+    scalars = Scalars(
+        scalar_expression(call), compute_type(call.input(0).dtype), schema.data["helpers"], _store(call, out.dtype)
+    )
+    return elementwise(sources, scalars, out)
+
+
+def _store(call: OpCall, dtype: str) -> str:
+    if dtype.startswith("float8") and call.attributes.get("saturate") == 0:
+        kind = "__NV_E4M3" if dtype == "float8_e4m3fn" else "__NV_E5M2"
+        return f"kg_float8<O>(__nv_cvt_float_to_fp8(float(v), __NV_NOSAT, {kind}))"
+    return "kg_to<O>(v)"
+
+
+def elementwise(sources: Sequence[Source], scalars: Scalars, out: TensorType, output: Operand | None = None) -> Lowered:
+    """The launch that computes `out` from `sources`; none for an empty tensor."""
+    if out.size == 0:
+        return Lowered(())
+    to = output or target()
+    modes = [_mode(source, out) for source in sources]
+    if all(mode is not None for mode in modes):
+        return Lowered((_linear(sources, [mode or 0 for mode in modes], scalars, out, to),))
+    return Lowered((_strided(sources, scalars, out, to),))
+
+
+def _mode(source: Source, out: TensorType) -> int | None:
+    if not any(step and size > 1 for step, size in zip(source.strides, out.shape, strict=True)):
+        return _SINGLE
+    contiguous = strides_of(out.shape)
+    same = all(a == b or size == 1 for a, b, size in zip(source.strides, contiguous, out.shape, strict=True))
+    return _LINEAR if same else None
+
+
+def _linear(
+    sources: Sequence[Source], modes: Sequence[int], scalars: Scalars, out: TensorType, to: Operand
+) -> KernelCall:
+    widths = [itemsize(source.dtype) for source, mode in zip(sources, modes, strict=True) if mode == _LINEAR]
+    vector = max(1, 16 // max([*widths, itemsize(out.dtype)]))
+    kernel = code("kg_elementwise", _linear_text(sources, modes, scalars, out.dtype, vector))
+    args: list[Operand | Value | None] = [source.operand for source in sources]
+    return launch(kernel, [*args, to, int64(out.size)], -(-out.size // vector))
+
+
+def _parameters(sources: Sequence[Source]) -> str:
+    return "".join(f"const {c_type(source.dtype)}* p{index}, " for index, source in enumerate(sources))
+
+
+def _element(scalars: Scalars) -> str:
+    text = re.sub(r"\binf\b", _INFINITY, re.sub(r"\bnan\b", _NAN, scalars.expression))
+    return f"auto v = ({text});"
+
+
+def _linear_text(
+    sources: Sequence[Source], modes: Sequence[int], scalars: Scalars, out: str, vector: int
+) -> str:
+    linear = [index for index, mode in enumerate(modes) if mode == _LINEAR]
+    wide = "".join(
+        f"      KgPack<{c_type(sources[i].dtype)}, {vector}> a{i} = "
+        f"reinterpret_cast<const KgPack<{c_type(sources[i].dtype)}, {vector}>*>(p{i})[j];\n"
+        for i in linear
+    )
+    single = [index for index, mode in enumerate(modes) if mode == _SINGLE]
+    constants = "".join(
+        f"  const {compute_type(sources[i].dtype)} {sources[i].name} = ({compute_type(sources[i].dtype)})(p{i}[0]);\n"
+        for i in single
+    )
+    lanes = "".join(_take(sources[i], f"a{i}.e[l]", "        ") for i in linear)
+    tail = "".join(_take(sources[i], f"p{i}[i]", "    ") for i in linear)
+    addresses = " | ".join(["reinterpret_cast<unsigned long long>(q)"] + [f"(unsigned long long)p{i}" for i in linear])
+    return f"""{_head([source.dtype for source in sources], out, scalars)}
+template <class E, int N> struct alignas(sizeof(E) * N) KgPack {{ E e[N]; }};
+extern "C" __global__ void __launch_bounds__(256) kg_elementwise({_parameters(sources)}O* q, long long n) {{
+{constants}  const long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  const long long step = gridDim.x * (long long)blockDim.x;
+  long long whole = 0;
+  if (({addresses}) % 16 == 0) {{
+    whole = n / {vector};
+    for (long long j = first; j < whole; j += step) {{
+{wide}      KgPack<O, {vector}> r;
+#pragma unroll
+      for (int l = 0; l < {vector}; ++l) {{
+{lanes}        {_element(scalars)}
+        r.e[l] = {scalars.store};
+      }}
+      reinterpret_cast<KgPack<O, {vector}>*>(q)[j] = r;
+    }}
+  }}
+  for (long long i = whole * {vector} + first; i < n; i += step) {{
+{tail}    {_element(scalars)}
+    q[i] = {scalars.store};
+  }}
+}}
+"""
+
+
+def _take(source: Source, place: str, indent: str) -> str:
+    compute = compute_type(source.dtype)
+    return f"{indent}const {compute} {source.name} = ({compute})({place});\n"
+
+
+def _head(dtypes: Sequence[str], out: str, scalars: Scalars) -> str:
+    float8 = ""
+    if "kg_float8" in scalars.store:
+        float8 = "template <class O> __device__ __forceinline__ O kg_float8(unsigned char b) { O o; o.__x = b; return o; }\n"
+    types = f"typedef {scalars.compute} T;\ntypedef {c_type(out)} O;\n"
+    return prelude([*dtypes, out]) + types + float8 + scalars.helpers
+
+
+def _strided(sources: Sequence[Source], scalars: Scalars, out: TensorType, to: Operand) -> KernelCall:
+    contiguous = strides_of(out.shape)
+    shape, (_, *steps) = collapse(out.shape, contiguous, *(source.strides for source in sources))
+    index = index_type(reach(shape, *steps))
+    kernel = code("kg_elementwise", _strided_text(sources, scalars, out.dtype, len(shape), index))
+    args: list[Operand | Value | None] = [source.operand for source in sources]
+    layout = integers([*shape, *(step for operand in steps for step in operand)])
+    return launch(kernel, [*args, to, layout, int64(prod(shape))], out.size)
+
+
+def offsets_text(names: Sequence[str], rank: int, index: str, flat: str = "i") -> str:
+    """C statements that turn flat index `flat` into one offset a name, by `g.size` and `g.step[operand]`."""
+    lines = [f"{index} rest = {flat};"] + [f"{index} {name} = 0;" for name in names]
+    for axis in range(rank - 1, 0, -1):
+        lines.append(f"{{ const {index} at = rest % ({index})g.size[{axis}]; rest /= ({index})g.size[{axis}];")
+        lines += [f"{name} += at * ({index})g.step[{k}][{axis}];" for k, name in enumerate(names)]
+        lines.append("}")
+    lines += [f"{name} += rest * ({index})g.step[{k}][0];" for k, name in enumerate(names)]
+    return "\n    ".join(lines)
+
+
+def _strided_text(sources: Sequence[Source], scalars: Scalars, out: str, rank: int, index: str) -> str:
+    names = [f"o{k}" for k in range(len(sources))]
+    takes = "".join(_take(source, f"p{k}[o{k}]", "    ") for k, source in enumerate(sources))
+    return f"""{_head([source.dtype for source in sources], out, scalars)}
+struct Layout {{ long long size[{rank}]; long long step[{len(sources)}][{rank}]; }};
+extern "C" __global__ void __launch_bounds__(256) kg_elementwise({_parameters(sources)}O* q, const Layout g, long long n) {{
+  const long long grid = gridDim.x * (long long)blockDim.x;
+  for (long long flat = blockIdx.x * (long long)blockDim.x + threadIdx.x; flat < n; flat += grid) {{
+    const {index} i = ({index})flat;
+    {offsets_text(names, rank, index)}
+{takes}    {_element(scalars)}
+    q[i] = {scalars.store};
+  }}
+}}
+"""

@@ -1,0 +1,201 @@
+"""MatMul and Gemm on CUDA: cuBLAS where its bindings are installed and the shapes suit it, an own tiled kernel else."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+
+from kgrun.graphs.dtypes import DTYPES, itemsize
+from kgrun.graphs.operators.base import OpCall
+from kgrun.graphs.operators.linear import gemm_sizes
+from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
+from kgrun.runtime.kernels.base import KernelCall, LibraryRoutine, Lowered, Operand, on_cuda
+from kgrun.runtime.kernels.cuda.common import (
+    code,
+    collapse,
+    compute_type,
+    int64,
+    integers,
+    number,
+    source_input,
+    target,
+)
+from kgrun.runtime.kernels.cuda.copies import strided_copy
+from kgrun.runtime.kernels.cuda.elementwise import Scalars, elementwise
+from kgrun.runtime.kernels.cuda.gemm import gemm_source, grid_of, tile_for
+from kgrun.runtime.program import Value
+
+_BLAS_TYPES = frozenset({"float32", "float64", "float16", "bfloat16"})
+_BLAS_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """D = alpha·A·B + beta·C over batches, everything in elements.
+
+    Attributes:
+        a: steps of A along m and k; b: of B along k and n; c: of C along m and n, None without C.
+        batch, a_batch, b_batch: batch extents, collapsed, and the steps of A and B along them.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int]
+    b: tuple[int, int]
+    batch: tuple[int, ...] = (1,)
+    a_batch: tuple[int, ...] = (0,)
+    b_batch: tuple[int, ...] = (0,)
+    c: tuple[int, int] | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+
+
+@lru_cache
+def blas_available() -> bool:
+    """Whether cuBLAS and its bindings are installed; KGRUN_BLAS=0 turns it off."""
+    if os.environ.get("KGRUN_BLAS") == "0" or importlib.util.find_spec("nvmath") is None:
+        return False
+    spec = importlib.util.find_spec("nvidia")
+    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+    wheels = any(next(place.glob("*/lib/libcublas.so*"), None) for place in places)
+    return wheels or next(Path("/usr/local/cuda/lib64").glob("libcublas.so*"), None) is not None
+
+
+@on_cuda("MatMul")
+def _matmul(call: OpCall) -> Lowered:
+    a, b = call.input(0).shape, call.input(1).shape
+    a, b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    m, n, k = gemm_sizes(call)
+    lead = len(max(a, b, key=len)) - 2
+    batch = tuple(_extent(a, axis, lead) if _extent(a, axis, lead) != 1 else _extent(b, axis, lead) for axis in range(lead))
+    steps = [_batch_steps(shape, batch) for shape in (a, b)]
+    if not any(steps[1]) and prod(batch) > 1 and prod(a[:-2]) == prod(batch):
+        m, batch, steps = m * prod(batch), (), [(), ()]  # one matrix B for all: the batches of A are further rows
+    sizes, (a_batch, b_batch) = collapse(batch, *steps)
+    return product(call, Product(m, n, k, (k, 1), (n, 1), sizes, a_batch, b_batch))
+
+
+def _extent(shape: Sequence[int], axis: int, lead: int) -> int:
+    own = axis - (lead - (len(shape) - 2))
+    return shape[own] if own >= 0 else 1
+
+
+def _batch_steps(shape: Sequence[int], batch: tuple[int, ...]) -> tuple[int, ...]:
+    lead = tuple(shape[:-2])
+    return tuple(step * shape[-2] * shape[-1] for step in broadcast_strides(lead, batch))
+
+
+@on_cuda("Gemm")
+def _gemm(call: OpCall) -> Lowered:
+    m, n, k = gemm_sizes(call)
+    a = (1, m) if call.attributes["transA"] else (k, 1)
+    b = (1, k) if call.attributes["transB"] else (n, 1)
+    added = call.optional(2)
+    steps = None
+    if added is not None and call.attributes["beta"] != 0:
+        row, column = broadcast_strides(added.shape, (m, n))
+        steps = (row, column)
+    return product(
+        call, Product(m, n, k, a, b, c=steps, alpha=call.attributes["alpha"], beta=call.attributes["beta"])
+    )
+
+
+def product(call: OpCall, p: Product) -> Lowered:
+    """Input 0 times input 1, plus input 2 where `p.c` says so, into output 0."""
+    out = call.outputs[0]
+    if out.size == 0:
+        return Lowered(())
+    if p.k == 0 and p.c is None:
+        return elementwise([], Scalars("0", compute_type(out.dtype)), out)
+    if blas_available() and p.k and out.dtype in _BLAS_TYPES and len(p.batch) == 1 and _fits_blas(p):
+        return _with_blas(p, out.dtype)
+    return Lowered((_own(p, out.dtype),))
+
+
+def _fits_blas(p: Product) -> bool:
+    return max(p.m, p.n, p.k, p.batch[0], *p.a, *p.b) < _BLAS_LIMIT
+
+
+def _with_blas(p: Product, dtype: str) -> Lowered:
+    """cuBLAS is column-major: Dᵀ = Bᵀ·Aᵀ, and a row-major matrix is its own transpose read by columns."""
+    width = itemsize(dtype)
+    work: list[KernelCall | LibraryRoutine] = []
+    if p.c is not None:
+        for copy in strided_copy(target(), source_input(2), (p.m, p.n), strides_of((p.m, p.n)), p.c, width):
+            work.append(copy)  # type: ignore[arg-type]
+    turned = (p.b[1] != 1, p.a[1] != 1)
+    config = {
+        "dtype": dtype,
+        "m": p.n,
+        "n": p.m,
+        "k": p.k,
+        "transpose": turned,
+        "ld": (max(*p.b, p.k if turned[0] else p.n), max(*p.a, p.m if turned[1] else p.k), p.n),
+        "batch": p.batch[0],
+        "steps": (p.b_batch[0], p.a_batch[0], p.m * p.n),
+        "alpha": p.alpha,
+        "beta": p.beta if p.c is not None else 0.0,
+    }
+    args = (source_input(1), source_input(0), target())
+    work.append(LibraryRoutine("cublas", "gemm", config, args))
+    return Lowered(tuple(work))
+
+
+def _scaled(p: Product, dtype: str) -> str:
+    """The result's expression of the sum `s` and C's element `c`; integers are scaled in double."""
+    compute = compute_type(dtype)
+    floating = DTYPES[dtype].kind == "float"
+    text = "s"
+    if p.alpha != 1:
+        text = "alpha * s" if floating else f"({compute})(alpha * (double)s)"
+    if p.c is None:
+        return text
+    added = f"({compute})added[r * c_m + c * c_n]"
+    if p.beta != 1:
+        added = f"beta * {added}" if floating else f"({compute})(beta * (double){added})"
+    return f"{text} + {added}"
+
+
+def _own(p: Product, dtype: str) -> KernelCall:
+    tile = tile_for(dtype, p.m, p.n, prod(p.batch))
+    scale = compute_type(dtype) if DTYPES[dtype].kind == "float" else "double"
+    rank = len(p.batch)
+    problem = f"""  static constexpr bool A_ALONG_K = {"true" if p.a[1] == 1 else "false"};
+  static constexpr bool B_ALONG_K = {"false" if p.b[1] == 1 else "true"};
+  const E *a, *b, *added;
+  E* d;
+  long long a_m, a_k, b_k, b_n, c_m, c_n;
+  {scale} alpha, beta;
+  __device__ __forceinline__ S load_a(long long r, long long i) const {{ return (S)a[r * a_m + i * a_k]; }}
+  __device__ __forceinline__ S load_b(long long i, long long c) const {{ return (S)b[i * b_k + c * b_n]; }}
+  __device__ __forceinline__ void store(long long r, long long c, T s) const {{
+    d[r * n + c] = kg_to<E>((T)({_scaled(p, dtype)}));
+  }}"""
+    setup = f"""long long left = z, at_a = 0, at_b = 0;
+#pragma unroll
+    for (int axis = {rank - 1}; axis >= 0; --axis) {{
+      const long long at = left % steps.size[axis];
+      left /= steps.size[axis];
+      at_a += at * steps.a[axis];
+      at_b += at * steps.b[axis];
+    }}
+    g.a = a + at_a; g.b = b + at_b; g.added = added; g.d = d + z * m * n;
+    g.a_m = steps.am; g.a_k = steps.ak; g.b_k = steps.bk; g.b_n = steps.bn; g.c_m = steps.cm; g.c_n = steps.cn;
+    g.alpha = alpha; g.beta = beta;"""
+    parameters = f"const E* a, const E* b, const E* added, E* d, const Steps steps, {scale} alpha, {scale} beta"
+    text = gemm_source("kg_gemm", dtype, tile, problem, parameters, setup)
+    steps_type = f"struct Steps {{ long long am, ak, bk, bn, cm, cn, size[{rank}], a[{rank}], b[{rank}]; }};\n"
+    text = text.replace("struct Problem {", steps_type + "struct Problem {", 1)
+    scalar = dtype if DTYPES[dtype].kind == "float" else "float64"
+    added: Operand | None = source_input(2) if p.c is not None else None
+    layout = integers([*p.a, *p.b, *(p.c or (0, 0)), *p.batch, *p.a_batch, *p.b_batch])
+    args: tuple[Operand | Value | None, ...] = (source_input(0), source_input(1), added, target(), layout)
+    args += (number(p.alpha, scalar), number(p.beta, scalar), *map(int64, (p.m, p.n, p.k, prod(p.batch))))
+    grid = grid_of(tile, p.m, p.n, prod(p.batch))
+    return KernelCall(code("kg_gemm", text), args, grid, (tile.threads, 1, 1))

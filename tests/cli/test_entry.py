@@ -1,0 +1,181 @@
+"""The process's edge: version, help, exit codes, one error boundary, clean streams."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kgrun.graphs.errors import DoesNotFit, GraphError, InternalError, KgrunError, Place
+from kgrun.graphs.version import __version__
+
+
+def imported(process: Any, *arguments: str) -> set[str]:
+    """Top-level modules that a command line imports."""
+    code = (
+        "import sys, kgrun.cli.entry as entry; entry.main(sys.argv[1:]);"
+        "print('\\n' + ' '.join(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)"
+    )
+    return set(process(*arguments, code=code).err.splitlines()[-1].split())
+
+
+def test_version_is_printed(process: Any) -> None:
+    result = process("--version")
+    assert (result.code, result.out, result.err) == (0, f"kgrun {__version__}\n", "")
+
+
+def test_version_imports_nothing_heavy(process: Any) -> None:
+    heavy = {"numpy", "pydantic", "pycuda", "typer", "rich", "yaml", "cuda", "llvmlite"}
+    assert not imported(process, "--version") & heavy
+
+
+def test_help_imports_no_library_of_the_commands(process: Any) -> None:
+    assert not imported(process, "--help") & {"numpy", "pydantic", "pycuda", "rich", "yaml", "cuda", "llvmlite"}
+
+
+def test_cli_01_no_arguments_is_help_and_exit_2(process: Any) -> None:
+    nothing, asked = process(), process("--help")
+    assert nothing.code == 2
+    assert asked.code == 0
+    assert nothing.out == asked.out
+    assert asked.out.startswith("Usage: kgrun [OPTIONS] COMMAND [ARGS]...")
+
+
+def test_help_lists_every_command_and_each_has_its_own(kgrun: Any) -> None:
+    from kgrun.cli.app import COMMANDS
+
+    page = kgrun("--help").out
+    for name in COMMANDS:
+        assert f"\n  {name} " in page
+        assert kgrun(name, "--help").out.startswith(f"Usage: kgrun {name} ")
+
+
+def test_unknown_command_is_usage_with_a_suggestion(kgrun: Any) -> None:
+    result = kgrun("plan-memry", "x.json")
+    assert result.code == 2
+    assert result.err == "error[KG250]: no command 'plan-memry'\n  help: did you mean 'plan-memory'?\n"
+    assert result.out == ""
+
+
+def test_unknown_option_is_usage_with_a_suggestion(kgrun: Any) -> None:
+    result = kgrun("validate", "x.json", "--allow-emty")
+    assert result.code == 2
+    assert result.err.splitlines() == [
+        "error[KG250]: No such option: --allow-emty",
+        "  help: did you mean --allow-empty or --allow-external-data?",
+    ]
+
+
+def test_usage_error_is_json_when_json_was_asked_for(kgrun: Any) -> None:
+    result = kgrun("validate", "--json")
+    document = result.json()
+    assert result.code == 2
+    assert result.err == ""
+    assert document["ok"] is False
+    assert document["schema_version"] == 1
+    assert document["error"] == document["errors"][0]
+    assert document["error"]["exit"] == 2
+    assert document["error"]["message"] == "Missing argument 'GRAPH'"
+
+
+def test_every_error_of_a_failure_is_reported(kgrun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        second = GraphError("b is wrong", where=Place("g.json", ("nodes", 1)))
+        raise GraphError("a is wrong", code="KG333", help="fix a", others=[second])
+
+    monkeypatch.setattr("kgrun.cli.commands.validate.bind_graph", fail)
+    assert kgrun("validate", "g.json").err.splitlines() == [
+        "error[KG333]: a is wrong",
+        "  help: fix a",
+        "error[KG300]: b is wrong",
+        "  at g.json: nodes[1]",
+    ]
+    document = kgrun("validate", "g.json", "--json").json()
+    assert [row["message"] for row in document["errors"]] == ["a is wrong", "b is wrong"]
+    assert document["errors"][1]["where"] == "g.json: nodes[1]"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "shown"),
+    [
+        (MemoryError(), 4, "error[KG410]: out of host memory"),
+        (DoesNotFit("too big"), 4, "error[KG400]: too big"),
+        (KeyboardInterrupt(), 130, "error[KG130]: interrupted"),
+        (ZeroDivisionError("division by zero"), 1, "error[KG100]: internal error: ZeroDivisionError: division by zero"),
+        (RecursionError("deep"), 1, "error[KG100]: internal error: RecursionError: deep"),
+        (PermissionError(13, "Permission denied", "out.csv"), 2, "error[KG258]: out.csv: Permission denied"),
+    ],
+)
+def test_any_exception_has_its_exit_code_and_no_traceback(
+    kgrun: Any, monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int, shown: str
+) -> None:
+    def fail(_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("kgrun.cli.commands.validate.bind_graph", fail)
+    result = kgrun("validate", "g.json")
+    assert result.code == code
+    assert result.err.splitlines()[0] == shown
+    assert "Traceback" not in result.err
+    assert kgrun("validate", "g.json", "--json").json()["error"]["exit"] == code
+
+
+def test_debug_shows_the_traceback(kgrun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("kgrun.cli.commands.validate.bind_graph", fail)
+    assert "KGRUN_DEBUG=1" in kgrun("validate", "g.json").err
+    monkeypatch.setenv("KGRUN_DEBUG", "1")
+    assert "Traceback (most recent call last)" in kgrun("validate", "g.json").err
+
+
+def test_codes_and_exits_agree() -> None:
+    for kind in (*KgrunError.__subclasses__(), InternalError):
+        first = {0: 0, 10: 0, 130: 1}.get(kind.exit, kind.exit)
+        assert kind.default_code[2] == str(first), kind
+
+
+def test_control_characters_of_a_message_are_escaped(kgrun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise GraphError("bad name \x1b[31mred\x07")
+
+    monkeypatch.setattr("kgrun.cli.commands.validate.bind_graph", fail)
+    assert kgrun("validate", "g.json").err == "error[KG300]: bad name \\x1b[31mred\\x07\n"
+
+
+def test_reader_that_goes_away_is_no_error(process: Any) -> None:
+    code = (
+        "import os, sys; reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1);"
+        "import kgrun.cli.entry as entry; sys.exit(entry.main(['schema']))"
+    )
+    result = process(code=code)
+    assert (result.code, result.err) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_full_disk_is_said(process: Any) -> None:
+    code = (
+        "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1);"
+        "import kgrun.cli.entry as entry; sys.exit(entry.main(['schema']))"
+    )
+    result = process(code=code)
+    assert result.code == 2
+    assert result.err == "error[KG258]: cannot write to standard output: No space left on device\n"
+
+
+def test_names_that_the_terminal_cannot_show(process: Any, graph_file: Any) -> None:
+    path = graph_file("tiny.json", name="größe")
+    result = process("validate", path, env={"PYTHONIOENCODING": "ascii"})
+    assert result.code == 0
+    assert result.out == "gr\\xf6\\xdfe: valid; 2 nodes, 3 tensors, 0 kernels, 0 warnings\n"
+    document = json.loads(process("validate", path, "--json", env={"PYTHONIOENCODING": "ascii"}).out)
+    assert document["graph"]["name"] == "größe"
+
+
+def test_tvm_02_wrong_kind_of_file(kgrun: Any, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.cubin"
+    path.write_bytes(b"\x7fELF" + bytes(60))
+    assert kgrun("validate", path).code == 3

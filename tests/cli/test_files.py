@@ -1,0 +1,98 @@
+"""Files that commands write: whole or absent, under names that cannot leave the folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kgrun.cli.arrays import write_bundle, write_folder
+from kgrun.cli.output import replacing, write_text
+from kgrun.graphs.errors import UsageError
+
+
+def test_outputs_become_files_with_safe_names(tmp_path: Path) -> None:
+    outputs = {"a/../b": np.arange(3), "file": np.float32(1).reshape(()), "..": np.zeros(0)}
+    write_folder(tmp_path / "new" / "deep", outputs)
+    written = sorted(path.name for path in (tmp_path / "new" / "deep").iterdir())
+    assert len(written) == 3
+    assert all(name.endswith(".npy") and "/" not in name and not name.startswith(".") for name in written)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"]
+
+
+def test_bundle_keeps_names(tmp_path: Path) -> None:
+    outputs = {"a/b": np.arange(3), "file": np.ones(2)}
+    write_bundle(tmp_path / "out.npz", outputs)
+    with np.load(tmp_path / "out.npz") as archive:
+        assert set(archive.files) == {"a/b", "file"}
+        assert archive["a/b"].tolist() == [0, 1, 2]
+
+
+def test_nothing_is_left_of_a_folder_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import kgrun.graphs.data_save as data_save
+
+    def fail_on_second(path: Path, array: Any, original: Any = data_save.save_npy) -> None:
+        if path.name == "b.npy":
+            raise MemoryError
+        original(path, array)
+
+    monkeypatch.setattr(data_save, "save_npy", fail_on_second)
+    with pytest.raises(MemoryError):
+        write_folder(tmp_path, {"a": np.ones(1), "b": np.ones(1)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_replaced_file_is_whole_or_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    write_text(path, "old")
+
+    def fail() -> None:
+        with replacing(path) as target:
+            target.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert path.read_text(encoding="utf-8") == "old"
+    write_text(path, "né")
+    assert path.read_text(encoding="utf-8") == "né"
+    assert [each.name for each in tmp_path.iterdir()] == ["report.csv"]
+    mask = os.umask(0o022)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_place_that_cannot_be_written_is_usage(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for action in (
+        lambda: write_text(tmp_path / "missing" / "x.csv", ""),
+        lambda: write_folder(tmp_path / "file", {"a": np.ones(1)}),
+        lambda: write_bundle(tmp_path / "missing" / "x.npz", {"a": np.ones(1)}),
+    ):
+        with pytest.raises(UsageError, match=r"cannot (be written|write)") as caught:
+            action()
+        assert caught.value.exit == 2
+
+
+def test_device_file_is_written_to(tmp_path: Path) -> None:
+    write_text(Path(os.devnull), "gone")
+    assert not Path(os.devnull).is_file()
+
+
+def test_csv_of_a_command_goes_to_a_file_or_to_stdout(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    path = graph_file()
+    header = "name,role,dtype,shape,nbytes,output,discovered\n"
+    out = kgrun("validate", path, "--csv", "-")
+    assert out.out.startswith(header + "x,input,float32,8,32,False,False\n")
+    both = kgrun("validate", path, "--csv", tmp_path / "t.csv", "--json")
+    assert both.json()["ok"] is True
+    assert (tmp_path / "t.csv").read_text(encoding="utf-8") == out.out
+
+
+def test_two_documents_on_stdout_are_refused(kgrun: Any, graph_file: Any) -> None:
+    result = kgrun("validate", graph_file(), "--csv", "-", "--json")
+    assert result.code == 2
+    assert result.json()["error"]["message"] == "--json and --csv - both write to standard output"

@@ -1,0 +1,33 @@
+"""Every kernel of the corpus: right against numpy, clean under all checks, right under other schedules."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runtime.compile.ptx.corpus import CASES
+from tests.runtime.compile.ptx.harness import ALL_CHECKS, Case, check_case
+
+pytest.importorskip("llvmlite")
+pytest.importorskip("cuda.bindings")
+every_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+
+
+@every_case
+def test_agrees_with_numpy(case: Case) -> None:
+    check_case(case)
+
+
+@every_case
+def test_no_check_reports_a_fault(case: Case) -> None:
+    check_case(case, checks=ALL_CHECKS)
+
+
+@every_case
+def test_any_schedule_gives_the_same(case: Case) -> None:
+    for schedule in ("reverse", "random:1", "random:2"):
+        check_case(case, schedule=schedule)
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert len(CASES) >= 60
+    assert len({case.name for case in CASES}) == len(CASES)

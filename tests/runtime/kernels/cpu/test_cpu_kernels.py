@@ -1,0 +1,349 @@
+"""CPU kernels against plain references, and the promise that where memory lies changes no bit."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.operators import all_schemas, infer
+from kgrun.graphs.operators.base import OpCall, TensorType
+from kgrun.graphs.operators.windows import Window
+from kgrun.runtime.kernels.base import cpu_kernel
+
+Array = np.ndarray[Any, Any]
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """numpy's dtype of a kgrun dtype."""
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def placed(array: Array, offset: int) -> Array:
+    """A copy that starts `offset` elements behind a 64-byte boundary."""
+    room = np.zeros(array.nbytes + 64 + offset * array.itemsize, np.uint8)
+    start = -room.ctypes.data % 64 + offset * array.itemsize
+    result = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    result[...] = array
+    return result
+
+
+def typed(array: Array, known: bool = False) -> TensorType:
+    """The array's type, with its value if wanted."""
+    return TensorType(array.dtype.name, array.shape, tuple(array.reshape(-1).tolist()) if known else None)
+
+
+def call_of(op: str, arrays: list[Array | None], count: int = 1, **attributes: Any) -> OpCall:
+    """The operator over arrays; host inputs have their values."""
+    host = all_schemas()[op].host_inputs
+    types = [None if a is None else typed(a, index in host) for index, a in enumerate(arrays)]
+    return infer(op, "node", types, attributes, count)
+
+
+def run(op: str, *arrays: Array | None, count: int = 1, **attributes: Any) -> list[Array]:
+    """The outputs of an operator."""
+    call = call_of(op, list(arrays), count, **attributes)
+    outputs = [np.zeros(type_.shape, dtype_of(type_.dtype)) for type_ in call.outputs]
+    cpu_kernel(op)(call)(arrays, outputs)
+    return outputs
+
+
+def operands(op: str, dtype: str, size: int = 40_000) -> list[Array]:
+    """Two or so operands of an elementwise operator, large enough to be walked in blocks."""
+    rng = np.random.default_rng(1)
+    count = max(1, all_schemas()[op].inputs[0])
+    if all_schemas()[op].inputs[1] > 2:
+        count = max(count, 2)
+    if op == "Clip":
+        return [rng.normal(0, 2, size).astype(dtype_of(dtype)), np.array(-1).astype(dtype_of(dtype))]
+    arrays = [(rng.normal(0, 2, size) * (1 if dtype.startswith("float") else 20)) for _ in range(count)]
+    with np.errstate(all="ignore"):
+        return [a.astype(dtype_of(dtype if op != "Where" or i == 0 else "float32")) for i, a in enumerate(arrays)]
+
+
+def bits(array: Array) -> bytes:
+    """The bytes of an array."""
+    return np.ascontiguousarray(array).tobytes()
+
+
+REQUIRED: dict[str, dict[str, Any]] = {"Cast": {"to": "float32"}, "BitShift": {"direction": "LEFT"}}
+ELEMENTWISE = sorted(name for name, schema in all_schemas().items() if schema.family == "elementwise")
+
+
+@pytest.mark.parametrize("op", ELEMENTWISE)
+def test_elementwise_in_place_and_anywhere_gives_the_same_bits(op: str) -> None:
+    schema = all_schemas()[op]
+    for dtype in sorted(schema.dtypes & {"float32", "float64", "bfloat16", "int32", "int8", "bool"}):
+        arrays = operands(op, dtype)
+        call = call_of(op, list(arrays), **REQUIRED.get(op, {}))
+        kernel = cpu_kernel(op)(call)
+        out = np.zeros(call.outputs[0].shape, dtype_of(call.outputs[0].dtype))
+        kernel(arrays, [out])
+        for offset in (1, 3):
+            moved, target = [placed(a, offset) for a in arrays], placed(np.zeros_like(out), offset + 1)
+            kernel(moved, [target])
+            assert bits(target) == bits(out)
+        for index in schema.inplace:
+            if index < len(arrays) and arrays[index].dtype == out.dtype and arrays[index].shape == out.shape:
+                moved = [placed(a, 0) for a in arrays]
+                kernel(moved, [moved[index]])
+                assert bits(moved[index]) == bits(out)
+
+
+ROWS = ("Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "BatchNormalization")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("op", ROWS)
+def test_row_wise_in_place_gives_the_same_bits(op: str, dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(8, 33)).astype(dtype_of(dtype))
+    rest = {"LayerNormalization": 1, "BatchNormalization": 4}.get(op, 0)
+    arrays = [x, *(np.abs(rng.normal(size=33)).astype(dtype_of(dtype)) for _ in range(rest))]
+    call = call_of(op, list(arrays))
+    out = np.zeros_like(x)
+    cpu_kernel(op)(call)(arrays, [out])
+    assert 0 in all_schemas()[op].inplace
+    cpu_kernel(op)(call)(arrays, [x])
+    assert bits(x) == bits(out)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes"),
+    [
+        ("MatMul", [(64, 48), (48, 40)], {}),
+        ("MatMul", [(3, 17, 33), (33, 5)], {}),
+        ("MatMul", [(4, 1, 64), (4, 64, 7)], {}),
+        ("MatMul", [(64,), (64, 9)], {}),
+        ("Gemm", [(31, 20), (13, 20), (13,)], {"transB": 1}),
+        ("Gemm", [(20, 31), (20, 13)], {"transA": 1, "alpha": 0.5}),
+        ("Conv", [(2, 6, 15, 13), (9, 6, 3, 3), (9,)], {"pads": [1, 1, 1, 1]}),
+        ("Conv", [(1, 8, 9, 9), (8, 1, 3, 3)], {"group": 8}),
+        ("Conv", [(1, 8, 9, 9), (5, 8, 1, 1)], {}),
+        ("ReduceSum", [(37, 41)], {"axes": [0]}),
+        ("ReduceMean", [(37, 41)], {"axes": [1]}),
+        ("Softmax", [(9, 65)], {}),
+        ("AveragePool", [(1, 3, 17, 17)], {"kernel_shape": [3, 3]}),
+    ],
+)
+def test_placement_changes_no_bit(op: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any]) -> None:
+    rng = np.random.default_rng(3)
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    call = call_of(op, list(arrays), **attributes)
+    kernel = cpu_kernel(op)(call)
+    results = set()
+    for offset in (0, 1, 2, 5, 8):
+        out = placed(np.zeros(call.outputs[0].shape, np.float32), offset)
+        kernel([placed(array, 3 * offset) for array in arrays], [out])
+        results.add(bits(out))
+    assert len(results) == 1
+
+
+def windows(x: Array, kernel: tuple[int, ...], window: Window, fill: float) -> Array:
+    """Every window of `x`, flattened last: [batch, channels, output …, taps]; the slow way."""
+    wide = [(0, 0), (0, 0), *((b, e + 64) for b, e in zip(window.begin, window.end, strict=True))]
+    source = np.pad(x, wide, constant_values=fill)
+    out = np.empty((*x.shape[:2], *window.output, math.prod(kernel)), x.dtype)
+    for place in product(*(range(size) for size in window.output)):
+        for tap, at in enumerate(product(*(range(size) for size in kernel))):
+            rows = zip(place, at, window.strides, window.dilations, strict=True)
+            spot = tuple(p * s + a * d for p, a, s, d in rows)
+            out[(slice(None), slice(None), *place, tap)] = source[(slice(None), slice(None), *spot)]
+    return out
+
+
+@st.composite
+def window_cases(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Spatial sizes and window attributes that fit them."""
+    rank = draw(st.integers(1, 3))
+    several = lambda low, high: draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank))  # noqa: E731
+    kernel, dilations, strides = several(1, 3), several(1, 2), several(1, 3)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    spatial = [size + draw(st.integers(0, 5)) for size in reach]
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "dilations": dilations, "strides": strides}
+    auto = draw(st.sampled_from(["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
+    if auto == "NOTSET":
+        attributes["pads"] = [draw(st.integers(0, size - 1)) for size in (*reach, *reach)]
+    else:
+        attributes["auto_pad"] = auto
+    return tuple(spatial), attributes
+
+
+def check_conv(x: Array, weight: Array, bias: Array, group: int, **attributes: Any) -> None:
+    """Compare Conv with a sum over windows made the slow way."""
+    from kgrun.graphs.operators.nn import conv_window
+
+    call = call_of("Conv", [x, weight, bias], group=group, **attributes)
+    kernel, taps = weight.shape[2:], math.prod(weight.shape[2:])
+    met = windows(x, kernel, conv_window(call), 0.0).reshape(x.shape[0], group, weight.shape[1], -1, taps)
+    filters = weight.reshape(group, -1, weight.shape[1], taps)
+    expected = np.einsum("ngcok,gfck->ngfo", met, filters, optimize=True).reshape(call.outputs[0].shape)
+    (found,) = run("Conv", x, weight, bias, group=group, **attributes)
+    np.testing.assert_allclose(found, expected + bias.reshape(-1, *(1,) * len(kernel)), rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(window_cases(), st.sampled_from([(1, 1, 1), (2, 3, 2), (4, 1, 1), (3, 1, 2), (1, 4, 3)]), st.integers(1, 2))
+def test_conv_is_a_sum_over_windows(
+    case: tuple[tuple[int, ...], dict[str, Any]], groups: tuple[int, int, int], batch: int
+) -> None:
+    spatial, attributes = case
+    group, channels, filters = groups
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(batch, group * channels, *spatial))
+    weight = rng.normal(size=(group * filters, channels, *attributes["kernel_shape"]))
+    check_conv(x, weight, rng.normal(size=group * filters), group, **attributes)
+
+
+@pytest.mark.parametrize("strides", [[1, 1], [2, 1]])
+@pytest.mark.parametrize(("group", "channels", "filters"), [(20, 1, 1), (10, 1, 2), (2, 40, 3)])
+def test_large_images_are_walked_in_parts(strides: list[int], group: int, channels: int, filters: int) -> None:
+    # Several chunks of channels, several bands of rows; small images take other ways.
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(2, group * channels, 63, 52))
+    weight = rng.normal(size=(group * filters, channels, 3, 3))
+    bias = rng.normal(size=group * filters)
+    check_conv(x, weight, bias, group, strides=strides, pads=[1, 2, 0, 1], dilations=[2, 1])
+
+
+@settings(max_examples=80, deadline=None)
+@given(window_cases(), st.integers(0, 1), st.integers(0, 1))
+def test_pooling_is_a_statistic_of_windows(
+    case: tuple[tuple[int, ...], dict[str, Any]], ceil_mode: int, include: int
+) -> None:
+    from kgrun.graphs.operators.nn import pool_window
+
+    spatial, attributes = case
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(2, 3, *spatial))
+    kernel = tuple(attributes["kernel_shape"])
+    attributes = attributes | {"ceil_mode": ceil_mode}
+    window = pool_window(call_of("AveragePool", [x], **attributes))
+    met = windows(x, kernel, window, np.nan)
+    weight = np.isfinite(met).astype(float)
+    if include:
+        padded = np.pad(
+            np.ones_like(x), [(0, 0), (0, 0), *zip(window.begin, window.end, strict=True)], constant_values=1
+        )
+        bare = Window(
+            padded.shape[2:], window.kernel, window.strides, window.dilations, *[(0,) * len(spatial)] * 2, window.output
+        )
+        weight = windows(padded, kernel, bare, 0.0)
+    with np.errstate(all="ignore"):
+        average = np.nansum(met, -1) / weight.sum(-1)
+    (found,) = run("AveragePool", x, count_include_pad=include, **attributes)
+    np.testing.assert_allclose(found, average, rtol=1e-9, atol=1e-12)
+    largest, places = run("MaxPool", x, count=2, **attributes)
+    np.testing.assert_array_equal(largest, np.where(np.isnan(met), -np.inf, met).max(-1))
+    np.testing.assert_array_equal(x.reshape(-1)[places[np.isfinite(largest)]], largest[np.isfinite(largest)])
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap", "constant"])
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 5), st.integers(2, 4), st.lists(st.integers(0, 9), min_size=4, max_size=4))
+def test_pad_is_numpy_s(mode: Any, rows: int, columns: int, pads: list[int]) -> None:
+    x = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+    (found,) = run("Pad", x, np.array(pads), mode=mode)
+    np.testing.assert_array_equal(found, np.pad(x, [(pads[0], pads[2]), (pads[1], pads[3])], mode=mode))
+
+
+def test_pad_crops() -> None:
+    x = np.arange(20, dtype=np.int8).reshape(4, 5)
+    (found,) = run("Pad", x, np.array([-1, 2, -1, -3]), np.array([7], np.int8))
+    np.testing.assert_array_equal(found, np.pad(x[1:3, :2], [(0, 0), (2, 0)], constant_values=7))
+
+
+def test_gather_outside_names_node_and_index() -> None:
+    x, indices = np.arange(4, dtype=np.float32), np.array([0, -4, 4])
+    with pytest.raises(DeviceFault, match=r"node: Gather's index 4 is outside \[-4, 3\]"):
+        run("Gather", x, indices)
+
+
+def test_integer_arithmetic_is_c_s() -> None:
+    x, y = np.array([7, -7, 7, -7, -128], np.int8), np.array([2, 2, -2, -2, 3], np.int8)
+    np.testing.assert_array_equal(run("Div", x, y)[0], [3, -3, -3, 3, -42])
+    np.testing.assert_array_equal(run("Mod", x, y)[0], [1, 1, -1, -1, 1])
+    np.testing.assert_array_equal(run("Mod", x, y, fmod=1)[0], [1, -1, 1, -1, -2])
+    np.testing.assert_array_equal(run("Mul", x, y)[0], (x.astype(int) * y).astype(np.int8))
+    a, b = np.array([2, -1, -1, 3, 1], np.int32), np.array([-1, -3, -2, 3, -5], np.int64)
+    np.testing.assert_array_equal(run("Pow", a, b)[0], [0, -1, 1, 27, 1])
+
+
+def test_extremes_keep_nan() -> None:
+    x, y = np.array([1, np.nan, 3], np.float32), np.array([np.nan, 2, 2], np.float32)
+    assert np.isnan(run("Max", x, y)[0]).tolist() == [True, True, False]
+    assert np.isnan(run("Min", x, y)[0]).tolist() == [True, True, False]
+    assert np.isnan(run("Relu", x)[0]).tolist() == [False, True, False]
+    assert np.isnan(run("Clip", x, np.float32(0))[0]).tolist() == [False, True, False]
+
+
+def test_clip_with_crossed_bounds_gives_the_upper_one() -> None:
+    x = np.linspace(-3, 3, 7, dtype=np.float32)
+    np.testing.assert_array_equal(run("Clip", x, np.float32(2), np.float32(1))[0], np.ones(7))
+    np.testing.assert_array_equal(run("Clip", x, None, np.float32(1))[0], np.minimum(x, 1))
+
+
+def test_softmax_of_half_is_accumulated_in_float32() -> None:
+    x = np.zeros((1, 4096), np.float16)
+    np.testing.assert_array_equal(run("Softmax", x)[0], np.full((1, 4096), 1 / 4096, np.float16))
+    rows = np.ones((1, 4096), np.float16)
+    np.testing.assert_array_equal(run("ReduceSum", rows, np.array([1]))[0], np.array([[4096]], np.float16))
+
+
+def test_softmax_survives_large_and_masked_rows() -> None:
+    x = np.array([[1e4, 1e4, -1e4], [-np.inf, 0, -np.inf]], np.float32)
+    np.testing.assert_allclose(run("Softmax", x)[0], [[0.5, 0.5, 0], [0, 1, 0]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_erf(dtype: str) -> None:
+    x = np.concatenate([np.linspace(-6, 6, 20_001), [np.inf, -np.inf, 1e-30, 0.0]]).astype(dtype)
+    expected = np.array([math.erf(float(item)) for item in x])
+    np.testing.assert_allclose(run("Erf", x)[0], expected, rtol=6e-7 if dtype == "float32" else 5e-16)
+    assert np.isnan(run("Erf", np.array([np.nan], dtype))[0]).all()
+
+
+def test_float8_casts_saturate_when_asked() -> None:
+    x = np.array([1.0, 1e6, -1e6, np.inf, np.nan], np.float32)
+    clipped = run("Cast", x, to="float8_e4m3fn")[0].astype(np.float32)
+    np.testing.assert_array_equal(clipped, [1, 448, -448, 448, np.nan])
+    loose = run("Cast", x, to="float8_e5m2", saturate=0)[0].astype(np.float32)
+    np.testing.assert_array_equal(loose, [1, np.inf, -np.inf, np.inf, np.nan])
+
+
+def test_layer_normalization_gives_its_statistics() -> None:
+    x = np.random.default_rng(6).normal(3, 2, (4, 50)).astype(np.float32)
+    one = np.ones(50, np.float32)
+    y, mean, inverse = run("LayerNormalization", x, one, count=3)
+    np.testing.assert_allclose(mean, x.mean(1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(inverse, 1 / np.sqrt(x.var(1, keepdims=True) + 1e-5), rtol=1e-5)
+    np.testing.assert_allclose(y, (x - mean) * inverse, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_is_identity_with_a_full_mask() -> None:
+    x = np.arange(6, dtype=np.float32)
+    y, mask = run("Dropout", x, count=2)
+    np.testing.assert_array_equal(y, x)
+    assert mask.all()
+
+
+def test_empty_tensors_pass_through() -> None:
+    nothing = np.zeros((0, 3), np.float32)
+    assert run("Add", nothing, np.ones(3, np.float32))[0].shape == (0, 3)
+    assert run("Softmax", nothing)[0].shape == (0, 3)
+    assert run("MatMul", nothing, np.ones((3, 2), np.float32))[0].shape == (0, 2)
+    np.testing.assert_array_equal(run("ReduceSum", nothing, np.array([0]))[0], np.zeros((1, 3)))
+    np.testing.assert_array_equal(run("ReduceMax", nothing, np.array([0]))[0], np.full((1, 3), -np.inf))
+    assert run("Conv", np.zeros((0, 2, 5), np.float32), np.ones((3, 2, 3), np.float32))[0].shape == (0, 3, 3)
+
+
+def test_every_operator_has_a_cpu_kernel() -> None:
+    assert all(callable(cpu_kernel(name)) for name in all_schemas())
