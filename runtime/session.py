@@ -19,7 +19,7 @@ from kgrun.graphs.bind import bind
 from kgrun.graphs.bind.dims import dims_from_shapes
 from kgrun.graphs.bound import BoundGraph, Warning
 from kgrun.graphs.data import numpy_dtype
-from kgrun.graphs.errors import InternalError
+from kgrun.graphs.errors import InternalError, KgrunError
 from kgrun.graphs.operators.base import InferenceError
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.devices import open_device
@@ -30,7 +30,7 @@ from kgrun.runtime.lower import lower
 from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.measure import Measured, measure
 from kgrun.runtime.memory.plan import MemoryMode, plan_memory
-from kgrun.runtime.program import MemoryClass, Pointer
+from kgrun.runtime.program import MemoryClass, Pointer, Step
 from kgrun.runtime.report import RunReport, StepReport, Transfer
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import step_reports
@@ -119,7 +119,14 @@ class Session:
             return places.get(pointer.buffer, anywhere) + pointer.offset
 
         self._address = address
-        return [self.device.prepare(step, address) for step in self.program.steps]
+        self.device.prepare_all(self.program.steps)
+        return [self._prepare_step(step) for step in self.program.steps]
+
+    def _prepare_step(self, step: Step) -> PreparedStep:
+        try:
+            return self.device.prepare(step, self._address)
+        except KgrunError as error:
+            raise error.at(self.bound.source.place("nodes", self.program.node_of(step).position)) from None
 
     def _upload_external(self, *, parameters: bool, inputs: bool) -> None:
         """Fill static buffers from the host: parameters and constants, or inputs."""

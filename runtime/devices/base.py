@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -68,6 +68,10 @@ class Device(Protocol):
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         """Set bytes, in order with steps."""
+        ...
+
+    def prepare_all(self, steps: Iterable[Step]) -> None:
+        """Do beforehand, and side by side, what preparing these steps will need: compile their code."""
         ...
 
     def prepare(self, step: Step, address: Address) -> PreparedStep:

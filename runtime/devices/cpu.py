@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,9 @@ class CpuDevice:
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         """Set bytes."""
         ctypes.memset(address, byte, nbytes)
+
+    def prepare_all(self, steps: Iterable[Step]) -> None:
+        """Nothing: a step is prepared when its turn comes."""
 
     def prepare(self, step: Step, address: Address) -> PreparedStep:
         """A step ready to run."""
