@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FOLDER = "runtime/memory/packing"
-SOURCES = ["gaps", "module", "overlap", "search", "sections", "skyline"]
+SOURCES = ["gaps", "module", "outward", "overlap", "search", "sections", "skyline"]
 
 
 class BuildExtension(build_ext):

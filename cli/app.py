@@ -20,7 +20,9 @@ COMMANDS = {
     "execute": "execute",
     "plan-memory": "plan_memory",
     "validate": "validate",
+    "import": "import_",
     "explain": "explain",
+    "diff": "diff",
     "schema": "schema",
     "doctor": "doctor",
 }

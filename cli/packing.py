@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.cli import timeout
 from kgrun.cli.output import Output, write_text
+from kgrun.cli.progress import phase
 from kgrun.graphs.errors import DoesNotFit, GraphError, InternalError, UsageError
 from kgrun.graphs.version import __version__
 
@@ -34,11 +35,12 @@ def plan_csv(
 
     if planner not in METHODS:
         raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(METHODS)}")
-    problem = read_problem(file)
-    started = time.perf_counter_ns()
-    packing = pack(problem, PackOptions(method=planner, time_limit=seconds, capacity=limit))
-    faults = verify(problem, packing.offsets)
-    spent = time.perf_counter_ns() - started
+    with phase(f"packing {file}", output):
+        problem = read_problem(file)
+        started = time.perf_counter_ns()
+        packing = pack(problem, PackOptions(method=planner, time_limit=seconds, capacity=limit))
+        faults = verify(problem, packing.offsets)
+        spent = time.perf_counter_ns() - started
     if faults:
         raise InternalError(f"the plan is wrong: {faults[0].message}")
     if limit is not None and packing.height > limit:

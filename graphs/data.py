@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kgrun.graphs.data_init import initial_array
     from kgrun.graphs.data_inputs import load_inputs
     from kgrun.graphs.data_paths import inside, parse_reference
-    from kgrun.graphs.data_save import file_name, save_npy, save_npz
+    from kgrun.graphs.data_save import file_name, save_bytes, save_npy, save_npz, save_safetensors
     from kgrun.graphs.data_values import constant_value
 
 __all__ = [
@@ -24,8 +24,10 @@ __all__ = [
     "load_inputs",
     "numpy_dtype",
     "parse_reference",
+    "save_bytes",
     "save_npy",
     "save_npz",
+    "save_safetensors",
     "string_array",
     "value_array",
 ]
@@ -36,7 +38,7 @@ _HOMES = {
     "data_init": ("initial_array",),
     "data_inputs": ("load_inputs",),
     "data_paths": ("inside", "parse_reference"),
-    "data_save": ("file_name", "save_npy", "save_npz"),
+    "data_save": ("file_name", "save_bytes", "save_npy", "save_npz", "save_safetensors"),
     "data_values": ("constant_value",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

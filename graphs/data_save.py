@@ -1,9 +1,11 @@
-"""Writes arrays to .npy and .npz files: whole or not at all."""
+"""Writes bytes, and arrays to .npy, .npz and .safetensors files: whole or not at all."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -14,10 +16,17 @@ from typing import IO
 import numpy as np
 
 from kgrun.graphs.data_arrays import Array
+from kgrun.graphs.data_stored import SAFETENSORS
 from kgrun.graphs.errors import UsageError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]|^\.+")
 _MAX_STEM = 200
+
+
+def save_bytes(path: Path, data: bytes) -> None:
+    """Write `data`. UsageError KG270 when it cannot be written."""
+    with _replacing(path) as file:
+        file.write(data)
 
 
 def save_npy(path: Path, array: Array) -> None:
@@ -36,6 +45,29 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
             info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
             with archive.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, _plain(array), allow_pickle=False)
+
+
+def save_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write `arrays` as .safetensors. UsageError KG270 when it cannot be written, or for a name that cannot be a key.
+
+    The same arrays give the same bytes, in whatever order they come: wider elements first, so that each array lies at
+    a multiple of its element's width; then by name (https://github.com/huggingface/safetensors, "Format").
+    """
+    if "__metadata__" in arrays:
+        raise UsageError(f"{path}: '__metadata__' is no key that an array may have", code="KG270")
+    spelling = {name: text for text, name in SAFETENSORS.items()}
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    header, end = {}, 0
+    for name, array in ordered:
+        start, end = end, end + array.nbytes
+        kind = spelling[array.dtype.newbyteorder("=").name]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with _replacing(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, array in ordered:
+            file.write(_little_endian(array).reshape(-1).view(np.uint8).data)
 
 
 def file_name(name: str) -> str:
@@ -57,6 +89,13 @@ def _plain(array: Array) -> Array:
     if array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         return array.view(f"V{array.dtype.itemsize}")
     return array
+
+
+def _little_endian(array: Array) -> Array:
+    """`array`, row-major, in the byte order of .safetensors files."""
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(array)
 
 
 @contextmanager

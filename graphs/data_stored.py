@@ -19,7 +19,7 @@ from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.errors import GraphError, KgrunError, did_you_mean
 
 # The type names of the safetensors format.
-_SAFETENSORS = {
+SAFETENSORS = {
     "F64": "float64",
     "F32": "float32",
     "F16": "float16",
@@ -166,7 +166,7 @@ def _open_safetensors(path: Path, key: str, name: str) -> StoredArray:
     spelling, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
         raise ValueError(f"the header's entry for {key!r}")
-    dtype = _SAFETENSORS.get(spelling)
+    dtype = SAFETENSORS.get(spelling)
     if dtype is None:
         raise GraphError(f"{name}#{key} has type {spelling}, which kgrun does not know", code="KG375")
     nbytes = prod(shape) * itemsize(dtype)

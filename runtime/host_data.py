@@ -78,10 +78,10 @@ def _source_array(bound: BoundGraph, tensor: BoundTensor, spec: TensorSpec, seed
 
 
 def check_array(array: Array, dtype: str, shape: tuple[int, ...], name: str) -> Array:
-    """`array` C-contiguous; GraphError KG372 where its dtype or shape are not the expected ones."""
+    """`array` C-contiguous; GraphError KG375 for another dtype, KG376 for another shape."""
     wanted = data.numpy_dtype(dtype)
     if array.dtype != wanted:
-        raise GraphError(f"{name!r} is {dtype}, the given array is {array.dtype}", code="KG372")
+        raise GraphError(f"{name!r} is {dtype}, the given array is {array.dtype}", code="KG375")
     if array.shape != shape:
-        raise GraphError(f"{name!r} has shape {list(shape)}, the given array {list(array.shape)}", code="KG372")
+        raise GraphError(f"{name!r} has shape {list(shape)}, the given array {list(array.shape)}", code="KG376")
     return np.ascontiguousarray(array).reshape(shape)

@@ -10,6 +10,7 @@ from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, lower_graph
 from kgrun.cli.output import Output
+from kgrun.cli.progress import phase
 from kgrun.cli.values import check_number, parse_size
 
 if TYPE_CHECKING:
@@ -58,10 +59,11 @@ def command(
         plan_csv(Path(file), output, planner=planner, seconds=planner_time, limit=nbytes, export=export)
         return
     graph_options = GraphOptions(file, dim, strict, allow_external_data, allow_empty, arch)
-    program = lower_graph(graph_options, target.value, memory.value)
-    from kgrun.runtime.memory.plan import plan_memory
+    with phase(f"planning {file}", output):
+        program = lower_graph(graph_options, target.value, memory.value)
+        from kgrun.runtime.memory.plan import plan_memory
 
-    plan = plan_memory(program, mode=memory.value, planner=planner, memory_limit=nbytes, time_limit=planner_time)
+        plan = plan_memory(program, mode=memory.value, planner=planner, memory_limit=nbytes, time_limit=planner_time)
     if export is not None:
         from kgrun.cli.packing import export_plan
 

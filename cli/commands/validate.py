@@ -9,6 +9,7 @@ from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, bind_graph
 from kgrun.cli.output import Output
+from kgrun.cli.progress import phase
 from kgrun.cli.values import check_number
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def command(
     output = Output(json, csv, quiet, verbose, no_color)
     watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
     options = GraphOptions(file, dim, strict, allow_external_data, allow_empty, arch)
-    bound = bind_graph(options)
+    with phase(f"checking {file}", output):
+        bound = bind_graph(options)
     from kgrun.cli.render import graph as graph_part
 
     def report() -> Iterator[Table | str]:

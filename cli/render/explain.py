@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
-from kgrun.cli.render.documents import graph_fields
+from kgrun.cli.render.documents import graph_fields, members
 from kgrun.cli.render.lifetimes import live_dynamic_bytes
 from kgrun.cli.render.text import bytes_text, count_text, shape_text
 from kgrun.graphs.bound import Argument, BoundGraph, BoundNode, ScalarArgument, TensorArgument, WorkspaceArgument
@@ -44,7 +43,7 @@ def kernel_facts(program: Program, plan: MemoryPlan, name: str) -> Facts | None:
         "flops": node.flops,
         "bytes": node.bytes,
         "steps": [_step_facts(step, live) for step in steps],
-        "inplace": [asdict(each) for each in program.decisions if each.node == node.name],
+        "inplace": [members(each) for each in program.decisions if each.node == node.name],
     }
 
 

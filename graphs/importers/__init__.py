@@ -1,27 +1,88 @@
-"""From other formats to graph files: `import_source` writes a graph and what it needs beside it."""
+"""From other formats to graph files: `import_source` writes a graph and what it needs beside it, whole or not at all."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from kgrun.graphs.errors import GraphError
 
 
-def import_source(source: Path, output: Path) -> list[Path]:
-    """Import `source` and write `output` (.json) with its kernel sources and weights beside it; returns what was written.
+@dataclass(frozen=True, slots=True)
+class SourceKind:
+    """One kind of source that can be imported.
+
+    Attributes:
+        name: in a few words.
+        shape: what a source of this kind looks like, for messages.
+        recognises: whether a path is one; looks at names, not at contents.
+        write: `write(source, graph)` writes the graph file and all that it needs into the folder of `graph`, the names
+            beginning with the graph's stem; returns the files of the source that it read.
+    """
+
+    name: str
+    shape: str
+    recognises: Callable[[Path], bool]
+    write: Callable[[Path, Path], list[Path]]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import wrote: the graph first, then the files it needs."""
+
+    kind: str
+    name: str
+    files: tuple[Path, ...]
+    kernels: int
+    nodes: int
+    tensors: int
+
+
+def _is_launch_folder(source: Path) -> bool:
+    return (source / "graph.json").is_file() and (source / "kernels.cu").is_file()
+
+
+def _write_launch_folder(source: Path, graph: Path) -> list[Path]:
+    from kgrun.graphs.importers.launch_folder import write_launch_folder
+
+    return write_launch_folder(source, graph)
+
+
+# A further kind is one more row.
+KINDS = (
+    SourceKind(
+        "launch list",
+        "a folder with graph.json (a launch list), kernels.cu and constants.npz",
+        _is_launch_folder,
+        _write_launch_folder,
+    ),
+)
+
+
+def import_source(source: Path, output: Path, *, force: bool = False) -> Imported:
+    """Import `source` and write `output` (.json) with its kernel sources and weights beside it.
+
+    The same source gives the same bytes. Nothing is written unless the graph loads and passes all checks.
+
+    Args:
+        force: replace files that exist.
 
     Raises:
-        GraphError: KG380 when the source is none that kgrun can import, or is damaged.
-        UsageError: KG270 when a file cannot be written.
+        GraphError: KG380 when the source is none that kgrun can import, or is damaged; KG3xx when it makes no valid
+            graph.
+        UsageError: KG270 when a file exists or cannot be written.
     """
-    from kgrun.graphs.importers.launch_list import is_launch_list
+    from kgrun.graphs.importers.publish import publish
 
-    if source.is_dir() and is_launch_list(source):
-        from kgrun.graphs.importers.launch_folder import import_launch_folder
+    return publish(source, output, kind_of(source), force=force)
 
-        return import_launch_folder(source, output)
-    raise GraphError(
-        f"{source} is nothing that kgrun can import",
-        code="KG380",
-        help="a folder with graph.json (a launch list), kernels.cu and constants.npz",
-    )
+
+def kind_of(source: Path) -> SourceKind:
+    """The kind of `source`; GraphError KG380 where none fits."""
+    for kind in KINDS:
+        if kind.recognises(source):
+            return kind
+    known = "; ".join(kind.shape for kind in KINDS)
+    what = "is nothing that kgrun can import" if source.exists() else "does not exist"
+    raise GraphError(f"{source} {what}", code="KG380", help=f"what can be imported: {known}")

@@ -1,4 +1,4 @@
-"""Import a folder of CUDA C and a launch list, as compilers print them: `graph.json`, `kernels.cu`, `constants.npz`.
+"""A launch list as compilers print them beside their CUDA C, and the graph it makes.
 
 The list names `inputs`, `constants` and `buffers` (name, dtype, shape), `outputs`, and `launches` in a valid order:
 kernel, args in the device function's order, reads, writes, grid, block, dynamic_smem. A kernel that writes a buffer and
@@ -10,106 +10,136 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kgrun.graphs.dtypes import DTypeName
-from kgrun.graphs.errors import GraphError, Place
+from kgrun.graphs.errors import GraphError, did_you_mean
+from kgrun.graphs.load.document import Document
+from kgrun.graphs.load.json_text import read_json
+from kgrun.graphs.load.source import decode
+from kgrun.graphs.schema.common import Name
+
+Size = Annotated[int, Field(ge=0)]
+Dim3 = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=3)]
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class _Tensor(_Record):
-    name: str
+class TensorRow(_Record):
+    """One tensor of the list."""
+
+    name: Name
     dtype: DTypeName
-    shape: list[int]
+    shape: list[Size]
 
 
-class _Launch(_Record):
-    kernel: str
-    args: list[str]
-    reads: list[str]
-    writes: list[str]
-    grid: list[int]
-    block: list[int]
-    dynamic_smem: int = 0
-    prim_func: str | None = None
+class LaunchRow(_Record):
+    """One launch of the list."""
+
+    kernel: Name
+    args: list[Name]
+    reads: list[Name]
+    writes: list[Name]
+    grid: Dim3
+    block: Dim3
+    dynamic_smem: Size = 0
+    prim_func: Name | None = None
 
 
 class LaunchList(_Record):
     """What `graph.json` of such a folder holds."""
 
-    inputs: list[_Tensor]
-    constants: list[_Tensor] = []
-    buffers: list[_Tensor] = []
-    outputs: list[str]
-    launches: list[_Launch]
+    inputs: list[TensorRow]
+    constants: list[TensorRow] = []
+    buffers: list[TensorRow] = []
+    outputs: list[Name]
+    launches: list[LaunchRow]
 
 
-def is_launch_list(folder: Path) -> bool:
-    """Whether `folder` looks like one."""
-    return (folder / "graph.json").is_file() and (folder / "kernels.cu").is_file()
+def read_launch_list(path: Path) -> LaunchList:
+    """The launch list in a file.
 
-
-def read_launch_list(folder: Path) -> LaunchList:
-    """The folder's launch list; GraphError KG380 with the place of what is wrong."""
-    import json
-
-    path = folder / "graph.json"
+    Raises:
+        GraphError: KG30x for what is no strict JSON; KG380 for another kind of JSON, a tensor that is named twice or
+            not at all; with the place of what is wrong.
+    """
     try:
-        return LaunchList.model_validate(json.loads(path.read_bytes()))
+        text = decode(path.read_bytes(), str(path))
     except OSError as error:
-        raise GraphError(f"{path}: {error.strerror}", code="KG380") from None
+        raise GraphError(f"cannot be read: {error.strerror}", code="KG380", where=str(path)) from None
+    document = read_json(text, str(path))
+    try:
+        found = LaunchList.model_validate(document.value)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise GraphError(
-            f"not a launch list: {first['msg']}", code="KG380", where=Place(str(path), tuple(first["loc"]))
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise GraphError(f"not a launch list: {error}", code="KG380", where=Place(str(path))) from None
+        first = error.errors(include_url=False)[0]
+        place = document.place(tuple(first["loc"]))
+        raise GraphError(f"not a launch list: {first['msg']}", code="KG380", where=place) from None
+    _check_names(found, document)
+    return found
 
 
-def launch_list_graph(found: LaunchList, name: str, source: str, constants: str | None) -> dict[str, Any]:
+def _check_names(found: LaunchList, document: Document) -> None:
+    known: set[str] = set()
+    for part in ("inputs", "constants", "buffers"):
+        for index, row in enumerate(getattr(found, part)):
+            if row.name in known:
+                place = document.place((part, index, "name"))
+                raise GraphError(f"tensor {row.name!r} is listed twice", code="KG380", where=place)
+            known.add(row.name)
+    for index, launch in enumerate(found.launches):
+        for part in ("args", "reads", "writes"):
+            for at, name in enumerate(getattr(launch, part)):
+                if name not in known:
+                    raise GraphError(
+                        f"launch of {launch.kernel!r} names unknown tensor {name!r}",
+                        code="KG380",
+                        where=document.place(("launches", index, part, at)),
+                        help=did_you_mean(name, known),
+                    )
+
+
+def launch_list_graph(
+    found: LaunchList, *, name: str, source: str, constants: str, inputs: Mapping[str, str]
+) -> dict[str, Any]:
     """The graph document (format 1) of a launch list.
 
     Args:
         name: the graph's name.
         source: the CUDA C file, relative to the graph.
         constants: the .safetensors file that holds the constants, relative to the graph.
-
-    Raises:
-        GraphError: KG380 for a launch that names an unknown tensor.
+        inputs: the .npz file that holds an input's default, by input, where there is one.
     """
     tensors: dict[str, dict[str, Any]] = {}
     for row in found.inputs:
-        tensors[row.name] = {"role": "input", "dtype": row.dtype, "shape": row.shape}
+        data = {"data": f"{inputs[row.name]}#{row.name}"} if row.name in inputs else {}
+        tensors[row.name] = {"role": "input", **_type(row), **data}
     for row in found.constants:
-        tensors[row.name] = {
-            "role": "constant", "dtype": row.dtype, "shape": row.shape, "data": f"{constants}#{row.name}",
-        }  # fmt: skip
+        tensors[row.name] = {"role": "constant", **_type(row), "data": f"{constants}#{row.name}"}
     for row in found.buffers:
-        tensors[row.name] = {"dtype": row.dtype, "shape": row.shape}
-    nodes = [_node(i, launch, tensors) for i, launch in enumerate(found.launches)]
+        tensors[row.name] = _type(row)
     kernels = {launch.kernel: {"source": source, "entry": launch.kernel} for launch in found.launches}
+    digits = len(str(len(found.launches) - 1))
     return {
         "kgrun": 1,
         "name": name,
         "kernels": kernels,
         "tensors": tensors,
-        "nodes": nodes,
+        "nodes": [_node(f"{index:0{digits}d}", launch) for index, launch in enumerate(found.launches)],
         "outputs": found.outputs,
     }
 
 
-def _node(index: int, launch: _Launch, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    for argument in (*launch.args, *launch.reads, *launch.writes):
-        if argument not in tensors:
-            raise GraphError(f"launch {index} ({launch.kernel}) names unknown tensor {argument!r}", code="KG380")
+def _type(row: TensorRow) -> dict[str, Any]:
+    return {"dtype": row.dtype, "shape": row.shape}
+
+
+def _node(number: str, launch: LaunchRow) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "name": f"{index:03d}_{launch.prim_func or launch.kernel}",
+        "name": f"{number}_{launch.prim_func or launch.kernel}",
         "kernel": launch.kernel,
         "inputs": launch.reads,
         "outputs": launch.writes,

@@ -45,8 +45,17 @@ def scalar_expression(call: OpCall) -> str:
         expression = expression[DTYPES[call.input(0).dtype].kind]
     for name, value in call.attributes.items():
         if isinstance(value, (int, float)):
-            expression = expression.replace("{" + name + "}", f"T({value!r})")
+            expression = expression.replace("{" + name + "}", _literal(value))
     return expression
+
+
+def _literal(value: float) -> str:
+    """`value` as a constant of type T."""
+    if value != value:
+        return "T(__int_as_float(0x7fffffff))"
+    if value in (float("inf"), float("-inf")):
+        return f"T({'-' if value < 0 else ''}__int_as_float(0x7f800000))"
+    return f"T({value!r})"
 
 
 def _infer(result: str | None, value: Known | None) -> Callable[[OpCall], list[TensorType]]:
@@ -115,7 +124,7 @@ def _clip(call: OpCall) -> str:
             # The bound comes first: a NaN bound is ignored by neither, a NaN x is kept.
             text = f"{function}({text}, {operand_name(index)})"
         elif name in call.attributes:
-            text = f"{function}({text}, T({call.attributes[name]!r}))"
+            text = f"{function}({text}, {_literal(call.attributes[name])})"
     return text
 
 

@@ -1,1 +1,1 @@
-""""""
+"""The file format, version 1, as pydantic records."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.expressions import parse
@@ -23,6 +23,20 @@ def _check_expression(value: str) -> str:
         raise ValueError(error.message) from None
     return value
 
+
+def _whole_number(value: Any) -> Any:
+    # Literal and float fields would take a boolean for a number, and any integer for a float.
+    if isinstance(value, bool) or (isinstance(value, int) and not -(2**63) <= value < 2**64):
+        raise ValueError("not a 64-bit integer")
+    return value
+
+
+def _in_64_bits(value: Any) -> Any:
+    return value if isinstance(value, bool) else _whole_number(value)
+
+
+Exactly = BeforeValidator(_whole_number)
+In64Bits = BeforeValidator(_in_64_bits)
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 PositiveInt = Annotated[int, Field(ge=1)]

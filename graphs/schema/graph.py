@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from kgrun.graphs.errors import PathPart, Place
-from kgrun.graphs.schema.common import Name, NonNegativeInt, PositiveInt, Record
+from kgrun.graphs.schema.common import Exactly, Name, NonNegativeInt, PositiveInt, Record
 from kgrun.graphs.schema.kernels import KernelSpec
 from kgrun.graphs.schema.nodes import Node
 from kgrun.graphs.schema.tensors import TensorSpec
@@ -55,7 +55,7 @@ class GraphBody(Record):
 class KernelGraph(GraphBody):
     """What the user wrote. Frozen; carries where it was read from, for messages and for the files beside it."""
 
-    kgrun: Literal[1] = Field(description="format version")
+    kgrun: Annotated[Literal[1], Exactly] = Field(description="format version")
     schema_: str | None = Field(None, alias="$schema")
     name: Name = "graph"
     doc: str | None = None

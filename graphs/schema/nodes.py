@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 from typing_extensions import TypeAliasType
 
-from kgrun.graphs.schema.common import Expr, Integer, Name, NonNegativeInt, Record
+from kgrun.graphs.schema.common import Expr, In64Bits, Integer, Name, NonNegativeInt, Record
 from kgrun.graphs.schema.kernels import Argument, WorkspaceSpec
 
 # null: an optional input that is absent. Nested lists are flattened (S14).
 InputRef = TypeAliasType("InputRef", "Name | None | list[InputRef]")
-AttributeValue = bool | Integer | float | str | list[bool | Integer | float | str]
+_AttributeItem = Annotated[bool | Integer | float | str, In64Bits]
+AttributeValue = _AttributeItem | list[_AttributeItem]
 Stream = Literal["compute", "comm"] | Name | NonNegativeInt
 
 

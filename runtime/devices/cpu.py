@@ -13,15 +13,16 @@ import numpy as np
 
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import itemsize
-from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, DoesNotFit, KgrunError
+from kgrun.graphs.errors import DeviceFault, DoesNotFit, KgrunError
 from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep
+from kgrun.runtime.devices.cpu_kernels import CpuKernels
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step
 
 ALIGNMENT = 512
 
 
 class CpuDevice:
-    """Runs numpy kernels, and custom kernels where the compiler for them is installed."""
+    """Runs numpy kernels, and custom CUDA kernels where the compiler for them is installed."""
 
     def __init__(self) -> None:
         self.info = DeviceInfo(
@@ -35,6 +36,7 @@ class CpuDevice:
         self._blocks: dict[int, np.ndarray[Any, Any]] = {}
         self._in_use = 0
         self._peak = 0
+        self._kernels = CpuKernels()
 
     def allocate(self, nbytes: int) -> int:
         """Address of fresh bytes, aligned to 512."""
@@ -65,7 +67,8 @@ class CpuDevice:
         ctypes.memset(address, byte, nbytes)
 
     def prepare_all(self, steps: Iterable[Step]) -> None:
-        """Nothing: a step is prepared when its turn comes."""
+        """Compile custom kernels, several at a time."""
+        self._kernels.prepare_all(step.work.code for step in steps if isinstance(step.work, Launch))
 
     def prepare(self, step: Step, address: Address) -> PreparedStep:
         """A step ready to run."""
@@ -82,11 +85,7 @@ class CpuDevice:
                 to, origin = address(target), address(source)
                 return _HostStep(step.name, lambda: ctypes.memmove(to, origin, nbytes))
             case Launch():
-                raise DeviceUnavailable(
-                    f"kernel {step.op!r} of node {step.name!r} is CUDA code, which the CPU device does not run",
-                    code="KG711",
-                    help="use --device cuda where a GPU is; `kgrun validate` and `kgrun plan-memory` need none",
-                )
+                return _HostStep(step.name, self._kernels.launcher(work, address))
         raise AssertionError(f"{type(work).__name__} is not lowered for the CPU")
 
     def synchronize(self) -> None:

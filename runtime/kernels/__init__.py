@@ -1,1 +1,1 @@
-""""""
+"""Builtin operators as work for each kind of device."""

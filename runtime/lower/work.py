@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, NullArgument, ScalarArgument, TensorArgument
+from kgrun.graphs.data_paths import inside
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.schema.kernels import KernelSpec
 from kgrun.runtime.kernels.base import (
@@ -62,7 +63,7 @@ def kernel_code(bound: BoundGraph, name: str, spec: KernelSpec) -> KernelCode:
     """The code of a custom kernel, read from its file.
 
     Raises:
-        GraphError: KG370 for a file that cannot be read or that leaves the graph's folder.
+        GraphError: KG372 for a file that cannot be read, KG371 for one outside the graph's folder.
     """
     graph = bound.source
     place = graph.place("kernels", name, "source")
@@ -73,26 +74,22 @@ def kernel_code(bound: BoundGraph, name: str, spec: KernelSpec) -> KernelCode:
         language = spec.language if spec.language != "auto" else _language_of_text(spec.source)
         label = f"{graph.file or 'graph'}: kernels.{name}.source"
         return KernelCode(spec.source, None, language, label, spec.entry, options, include_dirs, name)
-    path = folder / spec.source
-    if not graph.allows_external_data and not path.resolve().is_relative_to(folder.resolve()):
-        raise GraphError(
-            f"kernel source {spec.source!r} is outside the graph's folder",
-            code="KG371",
-            where=place,
-            help="move it beside the graph, or pass --allow-external-data",
-        )
+    try:
+        path = inside(spec.source, folder=folder, allow_external=graph.allows_external_data)
+    except GraphError as error:
+        raise error.at(place) from None
     try:
         data = path.read_bytes()
     except OSError as error:
         reason = error.strerror or "cannot be read"
-        raise GraphError(f"kernel source {spec.source!r}: {reason}", code="KG370", where=place) from None
+        raise GraphError(f"kernel source {spec.source!r}: {reason}", code="KG372", where=place) from None
     language = spec.language if spec.language != "auto" else _language_of_file(path, data)
     if language == "cubin":
         return KernelCode(None, data, language, str(path), spec.entry, options, include_dirs, name)
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise GraphError(f"kernel source {spec.source!r} is not UTF-8 text", code="KG370", where=place) from None
+        raise GraphError(f"kernel source {spec.source!r} is not UTF-8 text", code="KG372", where=place) from None
     return KernelCode(text, None, language, str(path), spec.entry, options, include_dirs, name)
 
 

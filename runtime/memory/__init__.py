@@ -1,1 +1,1 @@
-""""""
+"""Where every byte lives: lifetimes, plans, limits, explanations."""

@@ -149,7 +149,7 @@ def _find(program: Program, name: str) -> tuple[BoundNode, int | None]:
             code="KG241",
             help=f"they are {named(refs, 5)}",
         )
-    known = [*(n.name for n in nodes), *(s.name for s in program.steps)]
+    known = dict.fromkeys((*(n.name for n in nodes), *(s.name for s in program.steps)))
     raise UsageError(f"no kernel is named {name!r}", code="KG259", help=did_you_mean(name, known))
 
 

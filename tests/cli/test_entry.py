@@ -179,3 +179,12 @@ def test_tvm_02_wrong_kind_of_file(kgrun: Any, tmp_path: Path) -> None:
     path = tmp_path / "kernel.cubin"
     path.write_bytes(b"\x7fELF" + bytes(60))
     assert kgrun("validate", path).code == 3
+
+
+def test_shell_completion_answers(process: Any) -> None:
+    env = {"_KGRUN_COMPLETE": "complete_bash", "COMP_WORDS": "kgrun pla", "COMP_CWORD": "1"}
+    result = process(env=env)
+    assert (result.code, result.out.split(), result.err) == (0, ["plan-memory"], "")
+    script = process("--show-completion", "bash", env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+    assert script.code == 0
+    assert "complete -o default -F _kgrun_completion kgrun" in script.out

@@ -1,7 +1,7 @@
 // The map: rectangles rasterised into a pixel buffer, with a second buffer that says which rectangle owns a pixel.
 
 const base = $("base"), over = $("over"), stage = $("stage");
-const LEFT = 78, RIGHT = 14, TOP = 20, STRIP = 14, CURVE = 96, GAP = 10, AXIS = 22;
+const LEFT = 78, RIGHT = 26, TOP = 20, STRIP = 14, CURVE = 96, GAP = 10, AXIS = 22;
 const box = { ratio: 1, width: 0, height: 0, x: LEFT, y: TOP, w: 1, h: 1, strip: 0, curve: 0 };
 let owner = new Int32Array(0), crowd = new Uint16Array(0), pixels = null;
 

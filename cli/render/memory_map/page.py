@@ -57,12 +57,12 @@ def page_data(picture: MemoryMap) -> dict[str, object]:
     items = picture.items
     rectangles = [(i, low, high) for i, item in enumerate(items) for low, high in item.spans if high > low]
     return {
-        "title": picture.title, "unit": picture.unit, "start": picture.start, "end": picture.end,
+        "title": _whole(picture.title), "unit": picture.unit, "start": picture.start, "end": picture.end,
         "height": picture.height, "static": picture.static_bytes, "bound": picture.lower_bound,
         "optimal": picture.optimal, "peak": picture.peak,
         "peakLive": 0 if picture.peak is None else live_at(picture.live, picture.peak),
-        "classes": CLASSES, "light": LIGHT, "dark": DARK, "steps": picture.steps,
-        "names": [item.name for item in items],
+        "classes": CLASSES, "light": LIGHT, "dark": DARK, "steps": [_whole(name) for name in picture.steps],
+        "names": [_whole(item.name) for item in items],
         "k": [CLASSES.index(item.group) for item in items],
         "s": [int(item.static) for item in items],
         "o": [item.offset for item in items],
@@ -70,8 +70,8 @@ def page_data(picture: MemoryMap) -> dict[str, object]:
         "h": [item.held for item in items],
         "ri": [r[0] for r in rectangles], "r0": [r[1] for r in rectangles], "r1": [r[2] for r in rectangles],
         "lt": [time for time, _ in picture.live], "lb": [nbytes for _, nbytes in picture.live],
-        "members": {str(i): item.members for i, item in enumerate(items) if item.members},
-        "notes": {str(i): item.notes for i, item in enumerate(items) if item.notes},
+        "members": {str(i): [_whole(m) for m in item.members] for i, item in enumerate(items) if item.members},
+        "notes": {str(i): [_whole(n) for n in item.notes] for i, item in enumerate(items) if item.notes},
     }  # fmt: skip
 
 
@@ -82,4 +82,9 @@ def _json(data: object) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(text.translate(_SURROGATES).replace("\0", "\N{REPLACEMENT CHARACTER}"))
+    return escape(_whole(text).replace("\0", "\N{REPLACEMENT CHARACTER}"))
+
+
+def _whole(text: str) -> str:
+    """Text that has a UTF-8 form: half of a surrogate pair has none, and no browser hands it on."""
+    return text if text.isascii() else text.translate(_SURROGATES)

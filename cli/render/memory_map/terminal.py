@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 BLOCKS = " ░▒▓█"
 ASCII = " .:+#"
-_LEAST = (24, 3)  # columns and rows below which nothing can be told
+_LEAST = 8, 3  # columns and rows below which nothing can be told
 
 
 def terminal_sketch(
@@ -30,7 +30,7 @@ def terminal_sketch(
     rows = max(height, _LEAST[1])
     labels = [bytes_text(picture.height), bytes_text(picture.height // 2), "0"]
     margin = max(map(len, labels))
-    columns = max(min(width - margin - 3, max(picture.end - picture.start, 1) * 4), _LEAST[0] - margin, 8)
+    columns = max(min(width - margin - 2, (picture.end - picture.start) * 4), _LEAST[0])
     grid = coverage(picture.dynamic, picture.start, picture.end, picture.height, columns, rows)
     shades, side, floor, corner = (ASCII, "|", "-", "+") if ascii_only else (BLOCKS, "│", "─", "└")
     lines = []
@@ -39,7 +39,7 @@ def terminal_sketch(
         cells = "".join(shades[_level(value, len(shades))] for value in grid[row])
         lines.append(f"{pad(label, margin, right=True)} {side}{cells}".rstrip())
     lines.append(f"{' ' * margin} {corner}{floor * columns}")
-    lines += _time_axis(picture, margin, columns, ascii_only)
+    lines += _time_axis(picture, margin, columns, width, ascii_only)
     return lines
 
 
@@ -52,21 +52,20 @@ def _level(share: float, levels: int) -> int:
     return 1 + min(int(share * (levels - 2)), levels - 3)
 
 
-def _time_axis(picture: MemoryMap, margin: int, columns: int, ascii_only: bool) -> list[str]:
+def _time_axis(picture: MemoryMap, margin: int, columns: int, width: int, ascii_only: bool) -> list[str]:
     first, last = str(picture.start), str(picture.end - 1 if picture.unit == "step" else picture.end)
     axis = f"{first}{last.rjust(columns - len(first))}" if len(first) + len(last) < columns else first
     lines = [f"{' ' * margin}  {axis}"]
     if picture.peak is None:
         return lines
     middle = picture.peak + 0.5 - picture.start
-    at = min(int(middle * columns / (picture.end - picture.start)), columns - 1)
+    at = margin + 2 + min(int(middle * columns / (picture.end - picture.start)), columns - 1)
     name = f", {printable(picture.steps[picture.peak])}" if picture.peak < len(picture.steps) else ""
-    text = f"peak: {picture.unit} {picture.peak}{name}, {bytes_text(picture.peak_live)} live"
     mark = "^" if ascii_only else "▲"
-    room = margin + 2 + columns
-    line = f"{' ' * (margin + 2 + at)}{mark} {text}"
-    if len(line) > room and len(text) + 1 <= margin + 1 + at:
-        line = f"{(text + ' ' + mark).rjust(margin + 3 + at)}"
-    elif len(line) > room:
-        return [*lines, f"{' ' * (margin + 2 + at)}{mark}", f"{' ' * (margin + 2)}{text[:columns]}"]
-    return [*lines, line]
+    for step in (name, ""):
+        text = f"peak: {picture.unit} {picture.peak}{step}, {bytes_text(picture.peak_live)} live"
+        if at + 2 + len(text) <= width:
+            return [*lines, f"{' ' * at}{mark} {text}"]
+        if len(text) + 1 <= at:
+            return [*lines, f"{text} {mark}".rjust(at + 1)]
+    return [*lines, f"{' ' * at}{mark}", text]

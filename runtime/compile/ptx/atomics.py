@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kgrun.runtime.compile.ptx import halves
 from kgrun.runtime.compile.ptx.emit import Emitter, llvm_type
-from kgrun.runtime.compile.ptx.memory import ATOMIC, WRITE, pointer, space_of
+from kgrun.runtime.compile.ptx.memory import ATOMIC, CAS, WRITE, pointer, space_of
 from kgrun.runtime.compile.ptx.rules import Rule, class_of, value_type
 from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction, vector_elements
 
@@ -21,7 +21,8 @@ def atomic(e: Emitter, i: Instruction) -> None:
     kind = llvm_type(ptx)
     operation = next(part for part in i.parts if part in _OPERATIONS)
     elements = vector_elements(sources[0])
-    place = pointer(e, i, place_operand, space_of(i), SIZES[ptx] * len(elements), WRITE | ATOMIC)
+    flags = WRITE | ATOMIC | (CAS if operation == "cas" else 0)
+    place = pointer(e, i, place_operand, space_of(i), SIZES[ptx] * len(elements), flags)
     if len(elements) > 1:
         for number, element in enumerate(elements):
             at = e.value(f"getelementptr i8, ptr {place}, i64 {number * SIZES[ptx]}")

@@ -1,7 +1,7 @@
 // What `--check` does at an access: bounds, alignment, read-only, races, uninitialised reads. An access that must not
 // happen gets the sink's address instead, so that the process survives it.
 
-enum { A_WRITE = 1, A_ATOMIC = 2, A_SHARED = 4, A_LOCAL = 8 };
+enum { A_WRITE = 1, A_ATOMIC = 2, A_SHARED = 4, A_LOCAL = 8, A_CAS = 32 };
 enum { C_BOUNDS = 1, C_RACE = 2, C_INIT = 4, C_BARRIER = 8 };
 
 static __noinline__ __device__ Fault* new_fault(Launch* L, u32 kind, u32 site, u32 buffer) {
@@ -108,7 +108,7 @@ static __noinline__ __device__ bool ordered(Launch* L, Block* B, u32 t, u32 bloc
 }
 
 struct Access {
-    u32 t, site, size, buffer, is_write, is_atomic;
+    u32 t, site, size, buffer, is_write, is_atomic, is_cas;
     u64 address;
 };
 
@@ -117,14 +117,17 @@ static __noinline__ __device__ void race(Launch* L, Block* B, const Access& a, u
     fault(L, B, kind, a.t, a.site, a.address, a.size, a.buffer, site & 0xffff, block - 1, thread);
 }
 
-// A thread's field in a record: the thread, the bytes of the word that it touched, and whether by an atomic.
-static __device__ u32 who(u32 t, u32 bytes, u32 is_atomic) { return t | bytes << 16 | is_atomic << 31; }
+// A thread's field in a record: the thread, the bytes of the word that it touched, and whether by an atomic. A plain
+// read before a compare-and-swap is the usual way to begin its loop, so those two do not race.
+static __device__ u32 who(u32 t, u32 bytes, u32 is_atomic, u32 is_cas) {
+    return t | bytes << 16 | is_cas << 30 | is_atomic << 31;
+}
 
 static __noinline__ __device__ void check_race(Launch* L, Block* B, Shadow* s, const Access& a, u32 bytes, bool unchanged) {
     u32 warp_epoch = L->waits ? ((u32*)B->warp_epochs)[a.t / 32] & 0xffff : 0, me = (u32)B->linear + 1;
-    u32 time = (u32)L->time, site = (a.site & 0xffff) | warp_epoch << 16, mine = who(a.t, bytes, a.is_atomic);
+    u32 time = (u32)L->time, site = (a.site & 0xffff) | warp_epoch << 16, mine = who(a.t, bytes, a.is_atomic, a.is_cas);
     if (s->writer_block && (s->writer_thread >> 16 & bytes) && !(unchanged && a.is_write)) {
-        bool both_atomic = a.is_atomic && (s->writer_thread >> 31);
+        bool both_atomic = (a.is_atomic && s->writer_thread >> 31) || (!a.is_write && (s->writer_thread >> 30 & 1));
         u32 thread = s->writer_thread & 0xffff;
         if (!both_atomic && !ordered(L, B, a.t, s->writer_block, thread, s->writer_epoch, s->writer_site >> 16, s->writer_time))
             race(L, B, a, s->writer_block, thread, s->writer_site);
@@ -147,7 +150,7 @@ static __noinline__ __device__ void check_race(Launch* L, Block* B, Shadow* s, c
         return;
     }
     if (unchanged && s->writer_block) return;
-    if (!unchanged) {
+    if (!unchanged && !a.is_cas) {
         u32 first = s->reader_thread & 0xffff, second = s->second_thread & 0xffff;
         if (s->reader_block && (s->reader_thread >> 16 & bytes) &&
             !ordered(L, B, a.t, s->reader_block, first, s->reader_epoch, s->reader_site >> 16, s->reader_time))
@@ -235,7 +238,7 @@ extern "C" __device__ u64 kg_access(u64 launch, u64 block, u32 t, u64 address, u
     if (!(L->checks & (C_RACE | C_INIT))) return address;
     if (flags & A_ATOMIC) note_atomic(L, B, t);
     if (!shadow) return address;
-    Access a = {t, site, size, buffer, is_write, (flags & A_ATOMIC) ? 1u : 0u, address};
+    Access a = {t, site, size, buffer, is_write, (flags & A_ATOMIC) ? 1u : 0u, (flags & A_CAS) ? 1u : 0u, address};
     check_words(L, B, shadow, offset, a, is_shared, value);
     return address;
 }

@@ -6,7 +6,7 @@ from kgrun.runtime.compile.ptx.emit import Emitter, llvm_type
 from kgrun.runtime.compile.ptx.rules import Rule, value_type
 from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction, parse_address, vector_elements
 
-WRITE, ATOMIC, SHARED, LOCAL, ASYNC = 1, 2, 4, 8, 16  # flags of the runtime's access check
+WRITE, ATOMIC, SHARED, LOCAL, ASYNC, CAS = 1, 2, 4, 8, 16, 32  # flags of the runtime's access check
 
 _SPACES = ("global", "shared", "local", "const", "param")
 _ORDERED = frozenset(("volatile", "acquire", "release", "relaxed", "mmio"))
@@ -72,8 +72,9 @@ def pointer(
     if e.bare or not e.program.checks or space == "const":
         return place
     flags |= {"shared": SHARED, "local": LOCAL}.get(space, 0)
-    if i.parts[0] == "ld" and _ORDERED.intersection(i.parts) or i.parts[0] == "st" and _ORDERED.intersection(i.parts):
-        flags |= ATOMIC if "volatile" not in i.parts else 0
+    if i.parts[0] in ("ld", "st") and _ORDERED.intersection(i.parts):
+        # Volatile global accesses are how blocks signal each other; in shared memory they only hide a missing barrier.
+        flags |= ATOMIC if "volatile" not in i.parts or space != "shared" else 0
     site = e.program.site(i.location, i.opcode)
     value = e.convert_bits(*stored, f"i{8 * size}") if stored else "0"
     wide = value if not stored or size == 8 else e.value(f"zext i{8 * size} {value} to i64")

@@ -1,1 +1,1 @@
-""""""
+"""Builtin operators in numpy, a module a family."""

@@ -98,8 +98,13 @@ def _chosen(test: Array, yes: Array, no: Array, out: Array) -> None:
     np.copyto(out, np.where(test, yes, no))
 
 
-def _hard_sigmoid(x: Array, out: Array, alpha: float, beta: float) -> None:
-    np.clip(alpha * x + beta, 0, 1, out=out)
+def _ramp(x: Array, slope: float, offset: float) -> Array:
+    """slope · x + offset, limited to [0, 1]."""
+    work: Array = x * x.dtype.type(slope)
+    work += x.dtype.type(offset)
+    np.maximum(work, 0, out=work)
+    np.minimum(work, 1, out=work)
+    return work
 
 
 def _swish(x: Array, out: Array, alpha: float) -> None:
@@ -163,8 +168,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Relu": lambda x, out: np.maximum(x, 0, out=out),
     "Sigmoid": _sigmoid,
     "Gelu": _gelu,
-    "HardSigmoid": _hard_sigmoid,
-    "HardSwish": lambda x, out: np.multiply(x, np.clip(x / 6 + 0.5, 0, 1), out=out),
+    "HardSigmoid": lambda x, out, alpha, beta: np.copyto(out, _ramp(x, alpha, beta)),
+    "HardSwish": lambda x, out: np.multiply(x, _ramp(x, 1 / 6, 0.5), out=out),
     "LeakyRelu": lambda x, out, alpha: _chosen(x < 0, alpha * x, x, out),
     "Elu": lambda x, out, alpha: _chosen(x < 0, alpha * np.expm1(x), x, out),
     "Selu": _selu,

@@ -1,1 +1,1 @@
-""""""
+"""Builtin operators as CUDA kernels, a module a family."""

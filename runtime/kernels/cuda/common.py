@@ -114,9 +114,7 @@ def target(index: int = 0) -> Operand:
     return Operand("output", index)
 
 
-def collapse(
-    shape: Sequence[int], *strides: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+def collapse(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """`shape` with neighbouring axes merged where every operand's strides allow it, and axes of size 1 gone.
 
     Strides are in elements, one sequence an operand, each as long as `shape`. The result has at least one axis.

@@ -126,9 +126,7 @@ def _element(scalars: Scalars) -> str:
     return f"auto v = ({text});"
 
 
-def _linear_text(
-    sources: Sequence[Source], modes: Sequence[int], scalars: Scalars, out: str, vector: int
-) -> str:
+def _linear_text(sources: Sequence[Source], modes: Sequence[int], scalars: Scalars, out: str, vector: int) -> str:
     linear = [index for index, mode in enumerate(modes) if mode == _LINEAR]
     wide = "".join(
         f"      KgPack<{c_type(sources[i].dtype)}, {vector}> a{i} = "
@@ -177,7 +175,9 @@ def _take(source: Source, place: str, indent: str) -> str:
 def _head(dtypes: Sequence[str], out: str, scalars: Scalars) -> str:
     float8 = ""
     if "kg_float8" in scalars.store:
-        float8 = "template <class O> __device__ __forceinline__ O kg_float8(unsigned char b) { O o; o.__x = b; return o; }\n"
+        float8 = (
+            "template <class O> __device__ __forceinline__ O kg_float8(unsigned char b) { O o; o.__x = b; return o; }\n"
+        )
     types = f"typedef {scalars.compute} T;\ntypedef {c_type(out)} O;\n"
     return prelude([*dtypes, out]) + types + float8 + scalars.helpers
 

@@ -25,7 +25,11 @@ def tile_for(dtype: str, m: int, n: int, batch: int) -> Tile:
     """Large tiles reuse more, small ones leave no multiprocessor without work."""
     if dtype in TENSOR_TYPES:
         large = m > 64 and n > 64 and -(-m // 128) * -(-n // 128) * batch >= 132
-        return Tile(128, 128, 128, "kg_gemm_warps<128, 128, 32>") if large else Tile(64, 64, 128, "kg_gemm_warps<64, 64, 32>")
+        return (
+            Tile(128, 128, 128, "kg_gemm_warps<128, 128, 32>")
+            if large
+            else Tile(64, 64, 128, "kg_gemm_warps<64, 64, 32>")
+        )
     if n <= 8:
         return Tile(128, 8, 128, "kg_gemm_threads<128, 8, 16, 8, 1>")
     if m <= 8:

@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 
 from kgrun.graphs.dtypes import DTYPES, itemsize
-from kgrun.graphs.operators.base import OpCall
+from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.linear import gemm_sizes
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
 from kgrun.runtime.kernels.base import KernelCall, LibraryRoutine, Lowered, Operand, on_cuda
@@ -26,7 +26,7 @@ from kgrun.runtime.kernels.cuda.common import (
     target,
 )
 from kgrun.runtime.kernels.cuda.copies import strided_copy
-from kgrun.runtime.kernels.cuda.elementwise import Scalars, elementwise
+from kgrun.runtime.kernels.cuda.elementwise import Scalars, Source, elementwise
 from kgrun.runtime.kernels.cuda.gemm import gemm_source, grid_of, tile_for
 from kgrun.runtime.program import Value
 
@@ -73,7 +73,9 @@ def _matmul(call: OpCall) -> Lowered:
     a, b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
     m, n, k = gemm_sizes(call)
     lead = len(max(a, b, key=len)) - 2
-    batch = tuple(_extent(a, axis, lead) if _extent(a, axis, lead) != 1 else _extent(b, axis, lead) for axis in range(lead))
+    batch = tuple(
+        _extent(a, axis, lead) if _extent(a, axis, lead) != 1 else _extent(b, axis, lead) for axis in range(lead)
+    )
     steps = [_batch_steps(shape, batch) for shape in (a, b)]
     if not any(steps[1]) and prod(batch) > 1 and prod(a[:-2]) == prod(batch):
         m, batch, steps = m * prod(batch), (), [(), ()]  # one matrix B for all: the batches of A are further rows
@@ -101,9 +103,7 @@ def _gemm(call: OpCall) -> Lowered:
     if added is not None and call.attributes["beta"] != 0:
         row, column = broadcast_strides(added.shape, (m, n))
         steps = (row, column)
-    return product(
-        call, Product(m, n, k, a, b, c=steps, alpha=call.attributes["alpha"], beta=call.attributes["beta"])
-    )
+    return product(call, Product(m, n, k, a, b, c=steps, alpha=call.attributes["alpha"], beta=call.attributes["beta"]))
 
 
 def product(call: OpCall, p: Product) -> Lowered:
@@ -111,11 +111,19 @@ def product(call: OpCall, p: Product) -> Lowered:
     out = call.outputs[0]
     if out.size == 0:
         return Lowered(())
-    if p.k == 0 and p.c is None:
-        return elementwise([], Scalars("0", compute_type(out.dtype)), out)
-    if blas_available() and p.k and out.dtype in _BLAS_TYPES and len(p.batch) == 1 and _fits_blas(p):
+    if p.k == 0:
+        return _without_terms(p, out)
+    if blas_available() and out.dtype in _BLAS_TYPES and len(p.batch) == 1 and _fits_blas(p):
         return _with_blas(p, out.dtype)
     return Lowered((_own(p, out.dtype),))
+
+
+def _without_terms(p: Product, out: TensorType) -> Lowered:
+    """A product over nothing: zeros, or beta·C."""
+    if p.c is None:
+        return elementwise([], Scalars("0", compute_type(out.dtype)), out)
+    source = Source(source_input(2), out.dtype, "c", p.c)
+    return elementwise([source], Scalars(f"{p.beta!r} * (double)c", compute_type(out.dtype)), out)
 
 
 def _fits_blas(p: Product) -> bool:

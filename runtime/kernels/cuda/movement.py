@@ -63,9 +63,7 @@ def _concat(call: OpCall) -> Lowered:
         shape = call.input(index).shape
         offset = at * strides[axis]
         width = itemsize(out.dtype)
-        work += strided_copy(
-            target(), source_input(index), shape, strides, strides_of(shape), width, to_offset=offset
-        )
+        work += strided_copy(target(), source_input(index), shape, strides, strides_of(shape), width, to_offset=offset)
         at += shape[axis]
     return Lowered(tuple(work))
 
@@ -161,9 +159,7 @@ extern "C" __global__ void __launch_bounds__(256) kg_pad(E* q, const E* p, const
     return Lowered((launch(code("kg_pad", text), (*args, int64(out.size)), out.size),))
 
 
-def _merged(
-    out: Sequence[int], source: Sequence[int], before: Sequence[int]
-) -> tuple[list[int], list[int], list[int]]:
+def _merged(out: Sequence[int], source: Sequence[int], before: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
     """Shapes and pads with neighbouring unpadded axes merged; at least one axis."""
     sizes: list[int] = []
     sources: list[int] = []

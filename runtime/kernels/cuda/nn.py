@@ -33,9 +33,7 @@ _FEW_FILTERS = 8  # filters a group below which a matrix tile would be mostly em
 
 def geometry_struct(rank: int) -> str:
     """The C struct of `geometry`."""
-    return (
-        f"struct Window {{ long long input[{rank}], output[{rank}], stride[{rank}], dilation[{rank}], begin[{rank}]; }};\n"
-    )
+    return f"struct Window {{ long long input[{rank}], output[{rank}], stride[{rank}], dilation[{rank}], begin[{rank}]; }};\n"
 
 
 def geometry(window: Window) -> Value:
@@ -58,7 +56,9 @@ def _coordinates(rank: int, flat: str, index: str) -> str:
     """C statements: output coordinates y0, y1, … of flat position `flat`, which becomes the batch index."""
     lines = []
     for axis in range(rank - 1, -1, -1):
-        lines.append(f"const {index} y{axis} = {flat} % ({index})v.output[{axis}]; {flat} /= ({index})v.output[{axis}];")
+        lines.append(
+            f"const {index} y{axis} = {flat} % ({index})v.output[{axis}]; {flat} /= ({index})v.output[{axis}];"
+        )
     return " ".join(lines)
 
 
@@ -189,7 +189,11 @@ struct Sizes {{ long long at[{rank}]; }};
 
 def _max_body(call: OpCall, window: Window) -> str:
     floating = call.input(0).dtype not in ("int8", "uint8")
-    least = "T(-__longlong_as_double(0x7ff0000000000000LL))" if floating else f"T({'-128' if call.input(0).dtype == 'int8' else '0'})"
+    least = (
+        "T(-__longlong_as_double(0x7ff0000000000000LL))"
+        if floating
+        else f"T({'-128' if call.input(0).dtype == 'int8' else '0'})"
+    )
     order = "FLAT"
     if call.attributes["storage_order"]:
         order = "0"
@@ -242,4 +246,3 @@ def _batch_normalization(call: OpCall) -> Lowered:
     epsilon = f"T({call.attributes['epsilon']!r})"
     expression = f"(x - T(mean)) * (T(scale) / sqrt(T(variance) + {epsilon})) + T(bias)"
     return elementwise(sources, Scalars(expression, compute_type(out.dtype)), out)
-

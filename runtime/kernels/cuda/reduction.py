@@ -97,16 +97,15 @@ def reduce(rule: Mapping[str, Any], source: TensorType, axes: Sequence[int], out
     group = _group(min(chunk, geometry.n), along_row)
     finish = "a" if parts > 1 else rule["finish"]
     stored = compute_dtype(source.dtype) if parts > 1 else out.dtype
-    work = [_launch(rule, source.dtype, stored, finish, geometry, group, source_input(0), first, parts, geometry.n)]
+    read = source_input(0) if source.size else None
+    work = [_launch(rule, source.dtype, stored, finish, geometry, group, read, first, parts, geometry.n)]
     if parts == 1:
         return Lowered(tuple(work))
     second = Geometry((geometry.outputs,), (parts,), (parts,), (1,))
     last = {**rule, "map": "x"}
     dtype = compute_dtype(source.dtype)
     group = _group(parts, True)
-    work.append(
-        _launch(last, dtype, out.dtype, rule["finish"], second, group, first, target(), 1, geometry.n)
-    )
+    work.append(_launch(last, dtype, out.dtype, rule["finish"], second, group, first, target(), 1, geometry.n))
     return Lowered(tuple(work), (geometry.outputs * parts * itemsize(dtype),))
 
 
@@ -157,9 +156,7 @@ def _offset(name: str, flat: str, field: str, rank: int, index: str) -> str:
 
 def _text(rule: Mapping[str, Any], of: str, to: str, finish: str, geometry: Geometry, group: int) -> str:
     kept, reduced = len(geometry.kept), len(geometry.reduced)
-    index = index_type(
-        [*reach(geometry.kept, geometry.kept_steps), *reach(geometry.reduced, geometry.reduced_steps)]
-    )
+    index = index_type([*reach(geometry.kept, geometry.kept_steps), *reach(geometry.reduced, geometry.reduced_steps)])
     walk = f"for ({index} r = first + lane; r < last; r += {group})"
     shift = ""
     if rule["shift"]:
@@ -204,7 +201,7 @@ def _launch(
     finish: str,
     geometry: Geometry,
     group: int,
-    source: Operand,
+    source: Operand | None,
     output: Operand,
     parts: int,
     n: int,

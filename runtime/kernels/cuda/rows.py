@@ -114,7 +114,9 @@ def arg_extreme(call: OpCall) -> Lowered:
     n, inner = source.shape[axis], prod(source.shape[axis + 1 :])
     rows = call.outputs[0].size
     group = lanes(rows, n, inner)
-    order = f"{'true' if call.op == 'ArgMin' else 'false'}, {'true' if call.attributes['select_last_index'] else 'false'}"
+    order = (
+        f"{'true' if call.op == 'ArgMin' else 'false'}, {'true' if call.attributes['select_last_index'] else 'false'}"
+    )
     body = f"""    KgAt<T> best = {{T(0), -1}};
     for (long long i = lane; i < n; i += L) {{
       const KgAt<T> next = {{(T)p[base + i * inner], i}};
@@ -141,7 +143,11 @@ def layer_normalization(call: OpCall) -> Lowered:
     stored, statistic = c_type(source.dtype), c_type(stash)
     # A scale of the whole normalized shape is read by the flat index, any other by strides.
     whole = all(call.input(index).size == n for index in affine)
-    place = "const long long o0 = i, o1 = i;" if whole else offsets_text(["o0", "o1"][: len(affine)], len(normal), "long long")
+    place = (
+        "const long long o0 = i, o1 = i;"
+        if whole
+        else offsets_text(["o0", "o1"][: len(affine)], len(normal), "long long")
+    )
     bias = " + (T)bias[o1]" if 2 in affine else ""
     body = f"""    T s = 0;
     for (long long i = lane; i < n; i += L) s += (T)p[base + i];
@@ -163,9 +169,7 @@ typedef {stored} O;
 typedef {statistic} M;
 struct Layout {{ long long size[{rank}]; long long step[2][{rank}]; }};"""
     parameters = f"const {stored}* p, const {stored}* scale, const {stored}* bias, O* q, M* means, M* factors"
-    text = row_kernel(
-        "kg_layer_norm", [source.dtype, stash], types, f"{parameters}, T epsilon, const Layout g", body
-    )
+    text = row_kernel("kg_layer_norm", [source.dtype, stash], types, f"{parameters}, T epsilon, const Layout g", body)
     steps = [step for operand in strides for step in operand] + [0] * (rank * (2 - len(strides)))
     outputs = [target(index) if index < len(call.outputs) else None for index in range(3)]
     args: list[Operand | Value | None] = [source_input(0), source_input(1)]

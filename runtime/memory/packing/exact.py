@@ -11,7 +11,7 @@ from . import native
 from .arena import step_up
 
 IMPOSSIBLE, FOUND, STOPPED = 0, 1, 2
-COUNT_OPTIONS, WEIGH_FAILURES = 1, 2  # bits of `rule`
+COUNT_OPTIONS, WEIGH_FAILURES, FIRST_OF_TIES = 1, 2, 4  # bits of `rule`
 NONE = 1 << 62
 
 
@@ -79,11 +79,11 @@ class _Search:
         n = len(self.lo)
         self.align = [blocks.align] * n if isinstance(blocks.align, int) else list(blocks.align)
         self.chunk, self.cap, self.rule, self.rank, self.offsets = blocks.chunk, cap, rule, rank, offsets
-        self.least = [0] * n
+        self.least = [-1] * n
         self.rest = [0] * blocks.count
         self.floor = [0] * blocks.count
         self.weight = [1] * blocks.count
-        self.trail: list[tuple[int, int]] = []
+        self.trail: list[tuple[int, int]] = []  # old floor of a section, or old least offset of block ~where
         self.placed: list[int] = []
         for j in range(n):
             for t in range(self.lo[j], self.up[j]):
@@ -92,8 +92,9 @@ class _Search:
     def run(self, limit: int, deadline: float) -> tuple[int, int]:
         part: _Part = _Part(list(range(len(self.lo))), None)
         nodes = 0
-        if not self.examine(part):
+        if not self.examine(part, (0, len(self.floor))):
             return IMPOSSIBLE, nodes
+        part.trail = len(self.trail)
         while True:
             self.undo(part)
             if part.turn == len(part.options):
@@ -125,8 +126,11 @@ class _Search:
 
     def undo(self, part: _Part) -> None:
         while len(self.trail) > part.trail:
-            section, floor = self.trail.pop()
-            self.floor[section] = floor
+            where, value = self.trail.pop()
+            if where < 0:
+                self.least[~where] = value
+            else:
+                self.floor[where] = value
         while len(self.placed) > part.placed:
             j = self.placed.pop()
             for t in range(self.lo[j], self.up[j]):
@@ -136,39 +140,50 @@ class _Search:
         self.trail.append((section, self.floor[section]))
         self.floor[section] = floor
 
-    def lowest(self, part: _Part) -> bool:
-        """Least offsets of the blocks under the floors; False where a pinned one is buried."""
-        for j in part.blocks:
-            high = max(self.floor[self.lo[j] : self.up[j]])
-            pin = self.pinned[j]
-            if pin >= 0 and high > pin:
-                return False
-            self.least[j] = pin if pin >= 0 else step_up(high, self.size[j], self.align[j], self.chunk)
-        return True
+    def lowest(self, part: _Part, first: int, last: int) -> tuple[int, int] | None:
+        """Update least offsets above sections [first, last), where floors rose; the sections of all that moved.
 
-    def settle(self, part: _Part, first: int, last: int) -> bool:
+        None where a pinned block is buried.
+        """
+        low, high = first, last
+        for j in part.blocks:
+            if self.lo[j] >= last:
+                break
+            if self.up[j] <= first:
+                continue
+            top = max(self.floor[self.lo[j] : self.up[j]])
+            pin = self.pinned[j]
+            if pin >= 0 and top > pin:
+                return None
+            least = pin if pin >= 0 else step_up(top, self.size[j], self.align[j], self.chunk)
+            if least != self.least[j]:
+                self.trail.append((~j, self.least[j]))
+                self.least[j] = least
+                low, high = min(low, self.lo[j]), max(high, self.up[j])
+        return low, high
+
+    def settle(self, part: _Part, raised: tuple[int, int]) -> bool:
         """Raise floors to where a block can lie at all, until nothing moves; False ends the branch."""
-        moved = True
-        while moved:
-            moved = False
-            if not self.lowest(part):
+        first, last = raised
+        while first < last:
+            moved = self.lowest(part, first, last)
+            if moved is None:
                 return False
+            first, last = moved
             bottom = [NONE] * (last - first)
             for j in part.blocks:
                 offset = self.least[j]
-                for t in range(self.lo[j] - first, self.up[j] - first):
+                for t in range(max(self.lo[j], first) - first, min(self.up[j], last) - first):
                     if offset < bottom[t]:
                         bottom[t] = offset
+            higher = [t for t in range(first, last) if self.floor[t] < bottom[t - first] < NONE]
             for t in range(first, last):
-                low = bottom[t - first]
-                if low == NONE:
-                    continue
-                if low + self.rest[t] > self.cap:
+                if bottom[t - first] < NONE and bottom[t - first] + self.rest[t] > self.cap:
                     self.weight[t] += 1
                     return False
-                if low > self.floor[t]:
-                    self.raise_floor(t, low)
-                    moved = True
+            for t in higher:
+                self.raise_floor(t, bottom[t - first])
+            first, last = (higher[0], higher[-1] + 1) if higher else (0, 0)
         return True
 
     def choose(self, part: _Part, first: int, last: int) -> None:
@@ -187,7 +202,8 @@ class _Search:
                 score *= float(many[t - first])
             if self.rule & WEIGH_FAILURES:
                 score /= float(self.weight[t])
-            if fewest < 0 or score < best or (score == best and many[t - first] < fewest):
+            fewer = many[t - first] < fewest and not self.rule & FIRST_OF_TIES
+            if fewest < 0 or score < best or (score == best and fewer):
                 best, fewest, part.section, part.slack = score, many[t - first], t, slack
 
     def valleys(self, first: int, last: int) -> list[int]:
@@ -208,10 +224,10 @@ class _Search:
             t = end
         return found
 
-    def examine(self, part: _Part) -> bool:
+    def examine(self, part: _Part, raised: tuple[int, int]) -> bool:
         """Bounds and options of a part; False ends the branch."""
         first, last = self.lo[part.blocks[0]], max(self.up[j] for j in part.blocks)
-        if not self.settle(part, first, last):
+        if not self.settle(part, (max(first, raised[0]), min(last, raised[1]))):
             return False
         self.choose(part, first, last)
         t = part.section
@@ -223,8 +239,6 @@ class _Search:
 
     def skip(self, part: _Part) -> bool:
         """Nothing lies on the floor of the section: raise it to the next place a block there can take."""
-        if not self.lowest(part):
-            return False
         t = part.section
         here = [j for j in part.blocks if self.lo[j] <= t < self.up[j]]
         higher = [self.least[j] for j in here if self.least[j] > self.floor[t]]
@@ -258,7 +272,8 @@ class _Search:
                 parts.append(_Part([], part))
             parts[-1].blocks.append(j)
             reach = max(reach, self.up[j])
-        if not all(self.examine(new) for new in parts):
+        raised = (part.section, part.section + 1) if chosen < 0 else (self.lo[chosen], self.up[chosen])
+        if not all(self.examine(new, raised) for new in parts):
             return False, None
         parts.sort(key=lambda new: new.slack)
         for new, following in zip(parts, [*parts[1:], part.following], strict=False):

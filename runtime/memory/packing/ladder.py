@@ -15,10 +15,12 @@ from .orders import View, ranked
 # Which column orders the options, how much noise it gets, which rule picks the section: found to complement each
 # other; heavy tails make many short runs better than a long one.
 RUNS = (
-    ("w", 0.1, 2), ("Z", 0.1, 3), ("a", 0.1, 0), ("A", 0.1, 2), ("W", 0.1, 1), ("a", 0.4, 3), ("W", 0.1, 2),
-    ("Z", 0.1, 0), ("w", 0.4, 0), ("S", 0.1, 3), ("A", 0.4, 3), ("U", 0.3, 2), ("W", 0.4, 1), ("a", 0.4, 1),
+    ("w", 0.1, 4), ("Z", 0.1, 3), ("W", 0.1, 5), ("A", 0.1, 4), ("a", 0.1, 0), ("W", 0.4, 7), ("a", 0.1, 0),
+    ("w", 0.4, 1), ("Z", 0.4, 3), ("A", 0.1, 4), ("w", 0.4, 1), ("W", 0.1, 6), ("a", 0.4, 2), ("S", 0.4, 6),
+    ("U", 0.3, 2),
 )  # fmt: skip
 SHORT = 1500  # nodes of the first runs
+ATTEMPTS = 2 * len(RUNS)  # runs' worth of nodes for one cap before moving on
 
 
 @dataclass
@@ -48,7 +50,7 @@ def climb(view: View, pinned: array[int], chunk: int, bound: int, height: int, g
         low = out.bound
         cap = max(low, goal)
         while low < out.height and out.nodes < budget:
-            status, height, offsets = _try(blocks, runs, cap, length, min(budget, out.nodes + 20 * length), out, deadline)
+            status, height, offsets = _try(blocks, runs, cap, length, min(budget, out.nodes + ATTEMPTS * length), out, deadline)
             if status == FOUND:
                 assert offsets is not None
                 out.height = height

@@ -13,7 +13,8 @@ from .conflicts import Graph, graph
 from .gaps import BELOW_TOP, LOWEST, TIGHTEST, fill
 from .ladder import climb
 from .normalise import arenas
-from .orders import PORTFOLIO, View, by_rank
+from .orders import PORTFOLIO, View
+from .outward import STACKS, Outward
 from .problem import PackingError, Problem
 from .result import METHODS, Packing, PackOptions
 from .skyline import NONE, skyline
@@ -21,6 +22,7 @@ from .somas import somas
 
 MOST_EDGES = 20_000_000  # conflict graphs above this are not built
 FEW_EDGES = 3_000_000  # up to here `auto` also tries the heuristics that walk the graph
+MOST_PASSES = 45  # orderings tried on 20,000 blocks or fewer, proportionally less on more
 SEARCHABLE = 2_500  # blocks of a component the exact search takes on
 
 
@@ -150,12 +152,22 @@ class _Solver:
         return origins
 
     def by_skyline(self, view: View, live: list[int]) -> None:
-        for order in PORTFOLIO:
-            found = skyline(
-                view.lo, view.up, view.size, view.align, view.rank(order), view.count, self.arena.chunk,
-                self.best.height,
-            )  # fmt: skip
-            self.offer(self.spread(found, live) if found else None, "skyline", order)
+        """The two linear-memory heuristics in turn, order by order, as often as the size of the problem allows."""
+        passes = max(MOST_PASSES * 20_000 // max(len(view), 20_000), 4)
+        outward = Outward(view)
+        tries: list[tuple[str, str, int]] = []
+        for k in range(max(len(PORTFOLIO), len(STACKS))):
+            tries += [("skyline", order, 0) for order in PORTFOLIO[k : k + 1]]
+            tries += [("outward", order, fit) for order in STACKS[k : k + 1] for fit in (0, 1)]
+        for kind, order, fit in tries[:passes]:
+            if kind == "skyline":
+                found = skyline(view.lo, view.up, view.size, view.align, view.rank(order), view.count,
+                                self.arena.chunk, self.best.height)  # fmt: skip
+            else:
+                found = outward.run(order, fit, self.best.height)
+                if found and self.arena.chunk and max(map(int.__add__, found, view.size)) > self.arena.chunk:
+                    continue
+            self.offer(self.spread(found, live) if found else None, kind, order)
             if self.done or monotonic() >= self.deadline:
                 return
 

@@ -24,7 +24,7 @@ class PackOptions:
     """
 
     method: str = "auto"
-    node_limit: int = 400_000
+    node_limit: int = 150_000
     time_limit: float = 2.0
     capacity: int | None = None
     seed: int = 0

@@ -156,6 +156,13 @@ def test_every_elementwise_operator_has_a_scalar_expression(name: str) -> None:
         assert "{" not in text
 
 
+def test_attributes_become_literals() -> None:
+    x = TensorType("float16", (4,))
+    assert scalar_expression(infer("Elu", "n", [x], {"alpha": 0.5})) == "x < T(0) ? T(0.5) * expm1(x) : x"
+    bounded = scalar_expression(infer("Clip", "n", [x], {"min": "-inf", "max": 6.0}))
+    assert bounded == "kg_min(kg_max(x, T(-__int_as_float(0x7f800000))), T(6.0))"
+
+
 def test_takeover_keeps_the_dtype() -> None:
     # Output 0 may only take over an input whose elements are as wide as its own.
     for schema in all_schemas().values():

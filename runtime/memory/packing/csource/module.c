@@ -61,6 +61,7 @@ static PyMethodDef methods[] = {
     {"overlap", packing_overlap, METH_VARARGS, "A pair of extents live together that overlap, or None."},
     {"graph", packing_graph, METH_VARARGS, "Conflict graph of pieces; see conflicts.py."},
     {"fill", packing_fill, METH_VARARGS, "First and best fit over the conflict graph; see gaps.py."},
+    {"outward", packing_outward, METH_VARARGS, "Packing outward from the peak; see outward.py."},
     {"search", packing_search, METH_VARARGS, "Exact search; see exact.py."},
     {NULL, NULL, 0, NULL},
 };

@@ -39,5 +39,6 @@ PyObject *packing_rank(PyObject *self, PyObject *args);
 PyObject *packing_overlap(PyObject *self, PyObject *args);
 PyObject *packing_graph(PyObject *self, PyObject *args);
 PyObject *packing_fill(PyObject *self, PyObject *args);
+PyObject *packing_outward(PyObject *self, PyObject *args);
 PyObject *packing_search(PyObject *self, PyObject *args);
 #endif

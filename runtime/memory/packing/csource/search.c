@@ -12,13 +12,13 @@ typedef struct {
     size_t trail, placed, store, parts;  /* heights of the stacks on entry */
 } Part;
 
-typedef struct { i64 section, floor; } Change;
+typedef struct { i64 where, value; } Change;  /* old floor of a section, or old least offset of block ~where */
 
 typedef struct {
     Column c[7];               /* lo, up, size, align, pinned, rank, out */
     i64 cap, chunk;
-    long rule;                 /* bit 0: count options, bit 1: weigh sections by their failures */
-    i64 *least;                /* scratch a block: its least offset under the floors */
+    long rule;                 /* bits: count options, weigh sections by their failures, ties to the first */
+    i64 *least;                /* a block: its least offset under the floors */
     i64 *rest, *floor, *weight;  /* a section: unplaced bytes, lowest place for them, failures */
     i64 *bottom, *many;        /* scratch a section */
     int32_t *store, *placed;
@@ -39,8 +39,9 @@ static int reserve(void **memory, size_t *room, size_t need, size_t bytes) {
 
 static void undo(Search *s, const Part *to) {
     while (s->trailed > to->trail) {
-        Change *change = &s->trail[--s->trailed];
-        s->floor[change->section] = change->floor;
+        const Change *change = &s->trail[--s->trailed];
+        if (change->where < 0) s->least[~change->where] = change->value;
+        else s->floor[change->where] = change->value;
     }
     while (s->placed_n > to->placed) {
         int32_t j = s->placed[--s->placed_n];
@@ -50,48 +51,67 @@ static void undo(Search *s, const Part *to) {
     s->part_n = to->parts;
 }
 
-static int raise_floor(Search *s, i64 t, i64 floor) {
+static int note(Search *s, i64 where, i64 value) {
     if (reserve((void **)&s->trail, &s->trail_room, s->trailed + 1, sizeof(Change)) < 0) return -1;
-    s->trail[s->trailed++] = (Change){t, s->floor[t]};
+    s->trail[s->trailed++] = (Change){where, value};
+    return 0;
+}
+
+static int raise_floor(Search *s, i64 t, i64 floor) {
+    if (note(s, t, s->floor[t]) < 0) return -1;
     s->floor[t] = floor;
     return 0;
 }
 
-/* Least offset of every block of a part under the floors: 1, or 0 where a pin is buried. */
-static int lowest(Search *s, const Part *part) {
+/* Update the least offsets of blocks that meet sections [*from, *to), where floors rose, and widen that range to all
+ * sections of the blocks that moved: 1 done, 0 a pin is buried, -1 error. */
+static int lowest(Search *s, const Part *part, i64 *from, i64 *to) {
     const i64 *lo = s->c[0].at, *up = s->c[1].at;
     const int32_t *list = s->store + part->list;
-    for (int32_t k = 0; k < part->blocks; k++) {
+    i64 first = *from, last = *to;
+    for (int32_t k = 0; k < part->blocks && lo[list[k]] < last; k++) {
         int32_t j = list[k];
+        if (up[j] <= first) continue;
         i64 high = 0, pin = s->c[4].at[j];
         for (i64 t = lo[j]; t < up[j]; t++) high = s->floor[t] > high ? s->floor[t] : high;
         if (pin >= 0 && high > pin) return 0;
-        s->least[j] = pin >= 0 ? pin : step_up(high, s->c[2].at[j], align_of(&s->c[3], j), s->chunk);
+        i64 least = pin >= 0 ? pin : step_up(high, s->c[2].at[j], align_of(&s->c[3], j), s->chunk);
+        if (least == s->least[j]) continue;
+        if (note(s, ~(i64)j, s->least[j]) < 0) return -1;
+        s->least[j] = least;
+        if (lo[j] < *from) *from = lo[j];
+        if (up[j] > *to) *to = up[j];
     }
     return 1;
 }
 
-/* Raise floors to where a block can lie at all, until nothing moves: 1 alive, 0 dead, -1 error. */
-static int settle(Search *s, const Part *part, i64 first, i64 last) {
+/* Floors rose in sections [from, to): raise floors to where a block can lie at all, until nothing moves.
+ * 1 alive, 0 dead, -1 error. */
+static int settle(Search *s, const Part *part, i64 first, i64 last, i64 from, i64 to) {
     const i64 *lo = s->c[0].at, *up = s->c[1].at;
     const int32_t *list = s->store + part->list;
-    for (int moved = 1; moved;) {
-        moved = 0;
-        if (!lowest(s, part)) return 0;
-        for (i64 t = first; t < last; t++) s->bottom[t] = NONE;
-        for (int32_t k = 0; k < part->blocks; k++) {
+    if (from < first) from = first;
+    if (to > last) to = last;
+    while (from < to) {
+        int alive = lowest(s, part, &from, &to);
+        if (alive <= 0) return alive;
+        for (i64 t = from; t < to; t++) s->bottom[t] = NONE;
+        for (int32_t k = 0; k < part->blocks && lo[list[k]] < to; k++) {
             int32_t j = list[k];
-            i64 offset = s->least[j];
-            for (i64 t = lo[j]; t < up[j]; t++) s->bottom[t] = s->bottom[t] < offset ? s->bottom[t] : offset;
+            i64 offset = s->least[j], begin = lo[j] > from ? lo[j] : from, end = up[j] < to ? up[j] : to;
+            for (i64 t = begin; t < end; t++) s->bottom[t] = s->bottom[t] < offset ? s->bottom[t] : offset;
         }
-        for (i64 t = first; t < last; t++) {
+        i64 low = NONE, high = -1;
+        for (i64 t = from; t < to; t++) {
             if (s->bottom[t] == NONE) continue;
             if (s->bottom[t] + s->rest[t] > s->cap) { s->weight[t]++; return 0; }
             if (s->bottom[t] > s->floor[t]) {
                 if (raise_floor(s, t, s->bottom[t]) < 0) return -1;
-                moved = 1;
+                if (low == NONE) low = t;
+                high = t + 1;
             }
         }
+        from = low, to = high;
     }
     return 1;
 }
@@ -119,7 +139,7 @@ static void choose(Search *s, Part *part, i64 first, i64 last) {
             double score = (double)slack + spare;
             if (s->rule & 1) score *= (double)s->many[t];
             if (s->rule & 2) score /= (double)s->weight[t];
-            if (fewest >= 0 && (score > best || (score == best && s->many[t] >= fewest))) continue;
+            if (fewest >= 0 && (score > best || (score == best && (s->rule & 4 || s->many[t] >= fewest)))) continue;
             best = score, fewest = s->many[t], part->section = t, part->slack = slack;
         }
         t = end;
@@ -127,12 +147,12 @@ static void choose(Search *s, Part *part, i64 first, i64 last) {
 }
 
 /* Bounds and options of a part: 1 alive, 0 dead, -1 error. */
-static int examine(Search *s, Part *part) {
+static int examine(Search *s, Part *part, i64 from, i64 to) {
     const i64 *lo = s->c[0].at, *up = s->c[1].at, *rank = s->c[5].at;
     const int32_t *list = s->store + part->list;
     i64 first = lo[list[0]], last = 0;
     for (int32_t k = 0; k < part->blocks; k++) last = up[list[k]] > last ? up[list[k]] : last;
-    int alive = settle(s, part, first, last);
+    int alive = settle(s, part, first, last, from, to);
     if (alive <= 0) return alive;
     choose(s, part, first, last);
     part->options = s->stored;
@@ -159,7 +179,6 @@ static int skip(Search *s, const Part *part) {
     const i64 *lo = s->c[0].at, *up = s->c[1].at, *size = s->c[2].at;
     const int32_t *list = s->store + part->list;
     i64 t = part->section, next = NONE, first = t, last = t;
-    if (!lowest(s, part)) return 0;
     for (int32_t k = 0; k < part->blocks && lo[list[k]] <= t; k++) {
         int32_t j = list[k];
         if (up[j] <= t) continue;
@@ -194,7 +213,8 @@ static int place(Search *s, const Part *part, int32_t chosen) {
 /* Parts that are left after placing `chosen`, tightest first, linked: the first of them, `next` if none, -2 dead, -3 error. */
 static Py_ssize_t split(Search *s, Py_ssize_t parent, int32_t chosen) {
     const i64 *lo = s->c[0].at, *up = s->c[1].at;
-    Part *whole = &s->parts[parent];
+    const Part *whole = &s->parts[parent];
+    i64 raised = chosen < 0 ? whole->section : lo[chosen], end = chosen < 0 ? raised + 1 : up[chosen];
     size_t base = s->part_n, from = whole->list;
     int32_t blocks = whole->blocks;
     i64 reach = -1;
@@ -212,7 +232,7 @@ static Py_ssize_t split(Search *s, Py_ssize_t parent, int32_t chosen) {
         if (up[j] > reach) reach = up[j];
     }
     for (size_t k = base; k < s->part_n; k++) {
-        int alive = examine(s, &s->parts[k]);
+        int alive = examine(s, &s->parts[k], raised, end);
         if (alive <= 0) return alive < 0 ? -3 : -2;
     }
     Py_ssize_t head = s->parts[parent].next;
@@ -274,12 +294,13 @@ static int begin(Search *s, i64 count) {
     for (i64 t = 0; t < count; t++) s->weight[t] = 1;
     for (Py_ssize_t j = 0; j < n; j++) {
         for (i64 t = lo[j]; t < s->c[1].at[j]; t++) s->rest[t] += s->c[2].at[j];
+        s->least[j] = -1;
         s->store[j] = (int32_t)j;  /* the caller hands the blocks over in order of lo */
     }
     s->stored = (size_t)n;
     s->parts[0] = (Part){.blocks = (int32_t)n, .parent = -1, .next = -1};
     s->part_n = 1;
-    return examine(s, &s->parts[0]);
+    return examine(s, &s->parts[0], 0, count);
 }
 
 /* search(lo, up, size, align, pinned, rank, out, count, cap, chunk, rule, limit, deadline) -> (status, nodes) */

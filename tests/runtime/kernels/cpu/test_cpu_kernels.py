@@ -98,6 +98,43 @@ def test_elementwise_in_place_and_anywhere_gives_the_same_bits(op: str) -> None:
                 assert bits(moved[index]) == bits(out)
 
 
+EPSILON = {"float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
+FLOATING = sorted(
+    name
+    for name, schema in all_schemas().items()
+    if schema.family in ("elementwise", "reduction", "nn", "linear") and "bfloat16" in schema.dtypes
+)
+
+
+def float_case(op: str) -> tuple[list[Array], dict[str, Any]]:
+    """Small float64 operands of any floating-point operator, away from its poles and jumps."""
+    rng = np.random.default_rng(8)
+    x = rng.uniform(0.1, 0.9, (2, 4, 6, 6)) + (1 if op == "Acosh" else 0)
+    if op in ("Conv", "MatMul", "Gemm"):
+        shapes: dict[str, tuple[tuple[int, ...], ...]] = {"Conv": ((3, 4, 3, 3), (3,)), "Gemm": ((4, 7), (7,))}
+        left = x[0, :, 0, :4] if op == "Gemm" else x
+        return [left, *(rng.uniform(-1, 1, shape) for shape in shapes.get(op, ((6, 5),)))], {}
+    if op in ("BatchNormalization", "LayerNormalization"):
+        size, count = (4, 4) if op == "BatchNormalization" else (6, 1)
+        return [x, *(rng.uniform(0.5, 1.5, size) for _ in range(count))], {}
+    attributes: dict[str, Any] = {"Cast": {"to": "float32"}, "Mod": {"fmod": 1}}.get(op, {})
+    if op in ("MaxPool", "AveragePool"):
+        attributes = {"kernel_shape": [2, 3]}
+    count = max(all_schemas()[op].inputs[0], 1)
+    return [x, *(rng.uniform(1, 2, (6,)) for _ in range(count - 1))], attributes
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+@pytest.mark.parametrize("op", FLOATING)
+def test_every_float_agrees_with_float64(op: str, dtype: str) -> None:
+    arrays, attributes = float_case(op)
+    narrow = [array.astype(dtype_of(dtype)) for array in arrays]
+    expected = run(op, *(array.astype(np.float64) for array in narrow), **attributes)[0].astype(np.float64)
+    found = run(op, *narrow, **attributes)[0]
+    tolerance = EPSILON[dtype] if dtype != "float32" else 16 * EPSILON[dtype]
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=2 * tolerance, atol=2 * tolerance)
+
+
 ROWS = ("Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "BatchNormalization")
 
 

@@ -70,8 +70,10 @@ def _elementwise(op: str) -> Iterator[OpCall]:
                 yield _call(op, source, (17,), to=to)
         yield _call(op, "float32", (17,), to="float8_e4m3fn", saturate=0)
         yield _call(op, "float32", (17,), to="float8_e5m2", saturate=0)
-    yield _call(op, dtypes_of(op)[0], *[(0, 3)] * count, **attributes) if op not in ("Clip", "Where") else _call(
-        "Relu", "float32", (0,)
+    yield (
+        _call(op, dtypes_of(op)[0], *[(0, 3)] * count, **attributes)
+        if op not in ("Clip", "Where")
+        else _call("Relu", "float32", (0,))
     )
 
 

@@ -54,9 +54,7 @@ def fault_of(pair: tuple[OpCall, KernelCall], arch: str) -> str | None:
     args = [Pointer(0) if isinstance(arg, Operand) else arg for arg in work.args]
     if tuple(layout(args)) != facts.parameters:
         return f"{call.op} {call.node}: {layout(args)} for {facts.parameters}"
-    found = check_launch(
-        limits_of(arch), work.grid, work.block, facts.static_shared, work.shared, facts.registers
-    )
+    found = check_launch(limits_of(arch), work.grid, work.block, facts.static_shared, work.shared, facts.registers)
     return f"{call.op} {call.node}: {found}" if found else None
 
 

@@ -133,12 +133,19 @@ CASES = [
         lambda a, o, n: {
             1: np.array(
                 [
-                    ((((int(x) * 1000003 + (1 << 63)) % (1 << 64) - (1 << 63)) >> 7) ^ (int(x) << (i & 63))
-                     ^ (int(x) * 0x123456789ABCDEF >> 64)) + (1 << 63) & (1 << 64) - 1
+                    (
+                        (((int(x) * 1000003 + (1 << 63)) % (1 << 64) - (1 << 63)) >> 7)
+                        ^ (int(x) << (i & 63))
+                        ^ (int(x) * 0x123456789ABCDEF >> 64)
+                    )
+                    + (1 << 63)
+                    & (1 << 64) - 1
                     for i, x in enumerate(a)
                 ],
                 dtype=np.uint64,
-            ).astype(np.uint64).view(np.int64)
+            )
+            .astype(np.uint64)
+            .view(np.int64)
             + np.int64(-(1 << 63))
         },
     ),
@@ -162,8 +169,14 @@ CASES = [
         "l[i] = __funnelshift_l(a[i], b[i], i); r[i] = __funnelshift_rc(a[i], b[i], i % 40);",
         lambda: [_u(1), _u(2), np.zeros(N, np.uint32), np.zeros(N, np.uint32)],
         lambda a, b, l, r, n: {
-            2: np.array([((int(y) << 32 | int(x)) << i % 32) >> 32 & 0xFFFFFFFF for i, (x, y) in enumerate(zip(a, b))], np.uint32),
-            3: np.array([(int(y) << 32 | int(x)) >> min(i % 40, 32) & 0xFFFFFFFF for i, (x, y) in enumerate(zip(a, b))], np.uint32),
+            2: np.array(
+                [((int(y) << 32 | int(x)) << i % 32) >> 32 & 0xFFFFFFFF for i, (x, y) in enumerate(zip(a, b))],
+                np.uint32,
+            ),
+            3: np.array(
+                [(int(y) << 32 | int(x)) >> min(i % 40, 32) & 0xFFFFFFFF for i, (x, y) in enumerate(zip(a, b))],
+                np.uint32,
+            ),
         },
     ),
     elementwise(
@@ -200,10 +213,18 @@ CASES = [
         "const float* a, int* r, int* t, unsigned char* u, float* s",
         "r[i] = __float2int_rn(a[i]); t[i] = (int)(a[i] * 1e10f); u[i] = (unsigned char)min(max(a[i], 0.f), 255.f);"
         " s[i] = __saturatef(a[i]);",
-        lambda: [floats(N) * 100, np.zeros(N, np.int32), np.zeros(N, np.int32), np.zeros(N, np.uint8), np.zeros(N, np.float32)],
+        lambda: [
+            floats(N) * 100,
+            np.zeros(N, np.int32),
+            np.zeros(N, np.int32),
+            np.zeros(N, np.uint8),
+            np.zeros(N, np.float32),
+        ],
         lambda a, r, t, u, s, n: {
             1: np.rint(a).astype(np.int32),
-            2: np.clip((a * np.float32(1e10)).astype(np.float64), -(2**31), 2**31 - 1).astype(np.int64).astype(np.int32),
+            2: np.clip((a * np.float32(1e10)).astype(np.float64), -(2**31), 2**31 - 1)
+            .astype(np.int64)
+            .astype(np.int32),
             3: np.clip(a, 0, 255).astype(np.uint8),
             4: np.clip(a, 0, 1),
         },
@@ -233,11 +254,31 @@ CASES = [
     _math("sin and cos", "sinf(x) + 2.f * cosf(x)", lambda x: np.sin(x) + 2 * np.cos(x), 20, 2e-6, 3e-6),
     _math("sine of a large argument", "sinf(x)", np.sin, 1e6, 2e-6, 3e-6),
     _math("fast sin", "__sinf(x)", np.sin, 1, 2e-6, 1e-6),
-    _math("tanh and erf", "tanhf(x) + erff(x)", lambda x: np.tanh(x) + np.vectorize(__import__("math").erf)(x), 1, 2e-6, 2e-7),
+    _math(
+        "tanh and erf",
+        "tanhf(x) + erff(x)",
+        lambda x: np.tanh(x) + np.vectorize(__import__("math").erf)(x),
+        1,
+        2e-6,
+        2e-7,
+    ),
     _math("powf", "powf(fabsf(x), 1.7f)", lambda x: np.abs(x) ** np.float64(np.float32(1.7)), 3, 4e-6),
-    _math("sqrt, rsqrt, cbrt", "sqrtf(fabsf(x)) + rsqrtf(fabsf(x)) + cbrtf(x)",
-          lambda x: np.sqrt(np.abs(x)) + 1 / np.sqrt(np.abs(x)) + np.cbrt(x), 3, 1e-6, 1e-6),
-    _math("fast math division", "1.f / (1.f + exp2f(x))", lambda x: 1 / (1 + np.exp2(x)), 3, 2e-6, options=("-use_fast_math",)),
+    _math(
+        "sqrt, rsqrt, cbrt",
+        "sqrtf(fabsf(x)) + rsqrtf(fabsf(x)) + cbrtf(x)",
+        lambda x: np.sqrt(np.abs(x)) + 1 / np.sqrt(np.abs(x)) + np.cbrt(x),
+        3,
+        1e-6,
+        1e-6,
+    ),
+    _math(
+        "fast math division",
+        "1.f / (1.f + exp2f(x))",
+        lambda x: 1 / (1 + np.exp2(x)),
+        3,
+        2e-6,
+        options=("-use_fast_math",),
+    ),
     elementwise(
         "double precision functions",
         "const double* a, double* o",
@@ -268,7 +309,11 @@ CASES = [
         '#include <cuda_fp16.h>\nextern "C" __global__ void k(const __half2* a, const __half2* b, __half2* o, float2* f) {\n'
         "  int i = threadIdx.x; __half2 x = __hmul2(a[i], b[i]); o[i] = __hmax2(__hfma2(a[i], b[i], x), __hneg2(b[i]));\n"
         "  f[i] = __half22float2(__hadd2(a[i], b[i]));\n}\n",
-        lambda: [*(floats(64, seed=s).astype(np.float16) for s in (1, 2)), np.zeros(64, np.float16), np.zeros(64, np.float32)],
+        lambda: [
+            *(floats(64, seed=s).astype(np.float16) for s in (1, 2)),
+            np.zeros(64, np.float16),
+            np.zeros(64, np.float32),
+        ],
         lambda a, b, o, f: {
             2: np.maximum((a.astype(np.float64) * b + (a * b)).astype(np.float16), -b),
             3: (a + b).astype(np.float32),
@@ -278,8 +323,18 @@ CASES = [
         "half conversions and comparisons",
         "const float* a, const double* d, __half* o, __half* p, int* c",
         "o[i] = __float2half_rn(a[i]); p[i] = __double2half(d[i]); c[i] = __hlt(o[i], p[i]) + 2 * __hisnan(o[i]);",
-        lambda: [floats(N) * 1e-3, rng(9).standard_normal(N), np.zeros(N, np.float16), np.zeros(N, np.float16), np.zeros(N, np.int32)],
-        lambda a, d, o, p, c, n: {2: a.astype(np.float16), 3: d.astype(np.float16), 4: a.astype(np.float16) < d.astype(np.float16)},
+        lambda: [
+            floats(N) * 1e-3,
+            rng(9).standard_normal(N),
+            np.zeros(N, np.float16),
+            np.zeros(N, np.float16),
+            np.zeros(N, np.int32),
+        ],
+        lambda a, d, o, p, c, n: {
+            2: a.astype(np.float16),
+            3: d.astype(np.float16),
+            4: a.astype(np.float16) < d.astype(np.float16),
+        },
         head="#include <cuda_fp16.h>",
     ),
     elementwise(
@@ -314,7 +369,11 @@ CASES = [
         "narrow integers",
         "const signed char* a, const unsigned short* b, short* o",
         "o[i] = (short)(a[i] * 3 - (b[i] >> 2));",
-        lambda: [rng(1).integers(-128, 128, N, dtype=np.int8), rng(2).integers(0, 1 << 16, N, dtype=np.uint16), np.zeros(N, np.int16)],
+        lambda: [
+            rng(1).integers(-128, 128, N, dtype=np.int8),
+            rng(2).integers(0, 1 << 16, N, dtype=np.uint16),
+            np.zeros(N, np.int16),
+        ],
         lambda a, b, o, n: {2: (a.astype(np.int32) * 3 - (b >> 2).astype(np.int32)).astype(np.int16)},
     ),
 ]

@@ -1,0 +1,98 @@
+"""Kernels with one planted bug each, and where a checked run must find it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.runtime.compile.ptx.harness import Bug, floats, ints
+
+
+def kernel(params: str, *lines: str, head: str = "") -> str:
+    body = "\n  ".join(lines)
+    return f'{head}\nextern "C" __global__ void k({params}) {{\n  int t = threadIdx.x;\n  {body}\n}}\n'
+
+
+def f32(*shape):  # type: ignore[no-untyped-def]
+    return np.zeros(shape, np.float32)
+
+
+def i32(*shape):  # type: ignore[no-untyped-def]
+    return np.zeros(shape, np.int32)
+
+
+def two(n=32):  # type: ignore[no-untyped-def]
+    return lambda: [floats(n), f32(n)]
+
+
+BUGS = [
+    Bug("store one past the end", kernel("const float* a, float* o", "float v = a[t];", "o[t + 1] = v; // bug"),
+        "out-of-bounds", "bug", two(), thread=(31, 0, 0), block_index=(0, 0, 0)),
+    Bug("load before the start", kernel("const float* a, float* o", "float v = a[t - 1]; // bug", "o[t] = v;"),
+        "out-of-bounds", "bug", two(), thread=(0, 0, 0)),
+    Bug("grid one block too large", kernel("const float* a, float* o", "int i = blockIdx.x * 32 + t;", "o[i] = a[i] * 2; // bug"),
+        "out-of-bounds", "bug", two(64), grid=3, block_index=(2, 0, 0), thread=(0, 0, 0)),
+    Bug("off by one in the guard", kernel("float* o, int n", "int i = blockIdx.x * 32 + t;", "if (i <= n)", "  o[i] = i; // bug"),
+        "out-of-bounds", "bug", lambda: [f32(40), np.int32(40)], grid=2, thread=(8, 0, 0), block_index=(1, 0, 0)),
+    Bug("row and column exchanged", kernel("const float* a, float* o, int w, int h", "if (t < w)", "  o[t * h + h] = a[t]; // bug"),
+        "out-of-bounds", "bug", lambda: [floats(32), f32(4, 8), np.int32(8), np.int32(4)], thread=(7, 0, 0)),
+    Bug("index from data", kernel("const int* p, float* o", "o[p[t]] = 1; // bug"),
+        "out-of-bounds", "bug", lambda: [np.array([*range(31), 1000], np.int32), f32(32)], thread=(31, 0, 0)),
+    Bug("static shared memory overrun", kernel("const float* a, float* o", "__shared__ float s[32];", "s[t + 4] = a[t]; // bug", "__syncthreads();", "o[t] = s[31 - t];"),
+        "out-of-bounds", "bug", two(), thread=(28, 0, 0), also=frozenset(("uninitialised",))),
+    Bug("shared memory before its start", kernel("const float* a, float* o", "__shared__ float s[32];", "s[t] = a[t]; __syncthreads();", "o[t] = s[t - 1]; // bug"),
+        "out-of-bounds", "bug", two(), thread=(0, 0, 0)),
+    Bug("overrun into the neighbouring array", kernel("const float* a, float* o", "__shared__ float s[32], r[32];", "r[t] = 1; s[t * 2] = a[t]; // bug", "__syncthreads();", "o[t] = s[t / 2 * 2] + r[31 - t];"),
+        "out-of-bounds", "bug", two(), thread=(16, 0, 0)),
+    Bug("dynamic shared memory too small", kernel("const float* a, float* o", "extern __shared__ float s[];", "s[t] = a[t]; // bug", "__syncthreads();", "o[t] = t < 31 ? s[30 - t] : 0;"),
+        "out-of-bounds", "bug", two(), shared=31 * 4, thread=(31, 0, 0)),
+    Bug("local array overrun", kernel("const int* a, int* o", "int s[4] = {1, 2, 3, 4};", "for (int i = 0; i < 4; i++) s[a[i] & 3] += i;", "o[t] = s[a[t]]; // bug"),
+        "out-of-bounds", "bug", lambda: [np.arange(32, dtype=np.int32) * 100, i32(32)]),
+    Bug("atomic past the end", kernel("const int* a, int* h", "atomicAdd(&h[a[t]], 1); // bug"),
+        "out-of-bounds", "bug", lambda: [np.full(32, 8, np.int32), i32(8)]),
+    Bug("vector load past the end", kernel("const float4* a, float* o", "float4 v = a[t]; // bug", "o[t] = v.x + v.w;"),
+        "out-of-bounds", "bug", lambda: [floats(127), f32(32)], thread=(31, 0, 0)),
+    Bug("arguments in the wrong order", kernel("const float* a, float* o, int n", "if (t < n)", "  o[t] = a[t] + 1; // bug"),
+        "read-only-write", "bug", lambda: [f32(32), floats(32), np.int32(32)], readonly=(1,)),
+    Bug("write to a constant input", kernel("float* a, float* o", "a[t] *= 2; // bug", "o[t] = a[t];"),
+        "read-only-write", "bug", two(), readonly=(0,)),
+    Bug("misaligned vector", kernel("const float* a, float* o", "float2 v = *(const float2*)(a + t); // bug", "o[t] = v.x + v.y;"),
+        "misaligned", "bug", lambda: [floats(40), f32(32)], thread=(1, 0, 0)),
+    Bug("misaligned int from bytes", kernel("const char* a, int* o", "if (t < 8)", "  o[t] = *(const int*)(a + t * 3); // bug"),
+        "misaligned", "bug", lambda: [np.zeros(64, np.int8), i32(32)], thread=(1, 0, 0)),
+    Bug("missing barrier", kernel("const float* a, float* o", "__shared__ float s[64];", "s[t] = a[t];", "float v = s[63 - t]; // bug", "o[t] = v;"),
+        "race", "bug", two(64), block=64, also=frozenset(("uninitialised",))),
+    Bug("missing barrier at the end of a loop", kernel("const float* a, float* o", "__shared__ float s[64]; float v = 0;",
+        "for (int i = 0; i < 3; i++) {", "  s[t] = a[t] + i; // bug", "  __syncthreads();", "  v += s[63 - t];", "}", "o[t] = v;"),
+        "race", "bug", two(64), block=64),
+    Bug("reduction without a barrier", kernel("const float* a, float* o", "__shared__ float s[64]; s[t] = a[t]; __syncthreads();",
+        "for (int d = 32; d; d /= 2)", "  if (t < d) s[t] += s[t + d]; // bug", "if (t == 0) *o = s[0];"),
+        "race", "bug", two(64), block=64),
+    Bug("warp-synchronous reduction", kernel("const float* a, float* o", "__shared__ volatile float s[64]; s[t] = a[t]; __syncthreads();",
+        "if (t < 32) {", "  s[t] += s[t + 32];", "  s[t] += s[t + 16]; // bug", "  s[t] += s[t + 8]; // bug", "}", "__syncthreads();", "if (t == 0) *o = s[0];"),
+        "race", "bug", two(64), block=64),
+    Bug("many threads write one cell", kernel("const float* a, float* o", "*o = a[t]; // bug"), "race", "bug", two()),
+    Bug("counter without an atomic", kernel("const int* a, int* o", "__shared__ int n; if (t == 0) n = 0; __syncthreads();", "if (a[t] > 0)", "  n++; // bug", "__syncthreads();", "if (t == 0) *o = n;"),
+        "race", "bug", lambda: [np.ones(32, np.int32), i32(1)]),
+    Bug("histogram read before the barrier", kernel("const int* a, int* o", "__shared__ int h[32]; h[t] = 0; __syncthreads();", "atomicAdd(&h[a[t] & 31], 1);", "o[t] = h[t]; // bug"),
+        "race", "bug", lambda: [ints(32), i32(32)]),
+    Bug("blocks add to one cell", kernel("const float* a, float* o", "if (t == 0)", "  *o += a[blockIdx.x]; // bug"), "block-race", "bug", two(), grid=4),
+    Bug("block reads what another writes", kernel("float* a, float* o", "int b = blockIdx.x;", "a[b * 32 + t] = t + b; // bug", "o[b * 32 + t] = a[(1 - b) * 32 + t]; // bug"),
+        "block-race", "bug", lambda: [f32(64), f32(64)], grid=2),
+    Bug("last block without a fence", kernel("const float* a, float* p, unsigned* c, float* o",
+        "if (t == 0) {", "  p[blockIdx.x] = a[blockIdx.x];", "  o[1 + blockIdx.x] = p[blockIdx.x ? blockIdx.x - 1 : 0]; // bug", "}"),
+        "block-race", "bug", lambda: [floats(8), f32(4), np.zeros(1, np.uint32), f32(8)], grid=4),
+    Bug("uninitialised output read", kernel("const float* a, float* o", "o[t] += a[t]; // bug"), "uninitialised", "bug", two(), outputs=(1,)),
+    Bug("uninitialised shared memory", kernel("const float* a, float* o", "__shared__ float s[64];", "if (t > 4) s[t] = a[t];", "__syncthreads();", "o[t] = s[31 - t]; // bug"),
+        "uninitialised", "bug", two(), thread=(27, 0, 0)),
+    Bug("workspace used before it is filled", kernel("const float* a, float* w, float* o", "if (t < 16) w[t] = a[t];", "__syncthreads();", "o[t] = w[t ^ 16]; // bug"),
+        "uninitialised", "bug", lambda: [floats(32), f32(32), f32(32)], outputs=(1, 2), thread=(0, 0, 0)),
+    Bug("two different barriers", kernel("const float* a, float* o", "__shared__ float s[64]; s[t] = a[t];", "if (t < 32)", "  __syncthreads(); // bug", "else {", "  o[64] = 1; __syncthreads(); // bug", "}", "o[t] = s[63 - t];"),
+        "divergent-barrier", "bug", lambda: [floats(64), f32(65)], block=64),
+    Bug("barrier that half a warp skips", kernel("float* o", "if (t < 16)", "  __syncthreads(); // bug", "else", "  __syncwarp(0xffffffff); // bug", "o[t] = 1;"),
+        "deadlock", "bug", lambda: [f32(32)]),
+    Bug("shuffle with lanes that never come", kernel("const float* a, float* o", "float v = a[t];", "if (t < 8)", "  v = __shfl_xor_sync(0xffffffff, v, 1); // bug", "else", "  __syncthreads(); // bug", "o[t] = v;"),
+        "deadlock", "bug", two()),
+    Bug("trap", kernel("const int* a, int* o", "if (a[t] == 7)", "  __trap(); // bug", "o[t] = 1;"), "trap", "bug", lambda: [np.full(32, 7, np.int32), i32(32)]),
+    Bug("failed assertion", kernel("const int* a, int* o", "o[t] = 1;", "assert(a[t] < 5); // bug", head="#include <cassert>"),
+        "assertion", "bug", lambda: [np.arange(32, dtype=np.int32), i32(32)], thread=(5, 0, 0)),
+]

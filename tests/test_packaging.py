@@ -1,0 +1,63 @@
+"""The package lists in pyproject.toml against the folders, and the rule that dependencies point one way."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("cli", "graphs", "runtime")
+FILES = [path for part in PARTS for path in sorted((ROOT / part).rglob("*.py"))]
+
+
+def imports(path: Path, *, top_level: bool) -> set[str]:
+    """Modules that a file imports; only those at its top level, outside functions and TYPE_CHECKING, where asked."""
+    tree = ast.parse(path.read_text("utf-8"))
+    nodes = tree.body if top_level else list(ast.walk(tree))
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module)
+    return found
+
+
+def test_every_folder_with_modules_is_a_listed_package() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    folders = {f"kgrun.{path.parent.relative_to(ROOT).as_posix().replace('/', '.')}" for path in FILES}
+    assert set(settings["packages"]) == folders
+    assert settings["package-dir"] == {f"kgrun.{part}": part for part in PARTS}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_say_their_duty_and_fit_one_sitting(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert ast.get_docstring(ast.parse(text)), "the first line says the file's one duty"
+    assert len(text.splitlines()) <= 360
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_dependencies_point_one_way(path: Path) -> None:
+    forbidden = {"graphs": ("kgrun.runtime", "kgrun.cli"), "runtime": ("kgrun.cli",), "cli": ()}[
+        path.relative_to(ROOT).parts[0]
+    ]
+    if "packing" in path.parts:
+        forbidden = ("kgrun",)
+    elif path.relative_to(ROOT).parts[:2] == ("runtime", "memory"):
+        forbidden = (*forbidden, "kgrun.runtime.devices", "kgrun.runtime.kernels")
+    found = {
+        name for name in imports(path, top_level=False) for f in forbidden if name == f or name.startswith(f + ".")
+    }
+    assert not found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_heavy_packages_are_imported_late(path: Path) -> None:
+    heavy = {"pycuda", "cuda", "llvmlite", "onnx", "rich", "torch", "cupti", "nvmath"}
+    if path.is_relative_to(ROOT / "graphs") and not path.name.startswith("data_") and path.name != "launch_folder.py":
+        heavy.add("numpy")
+    assert not {name.split(".")[0] for name in imports(path, top_level=True)} & heavy
