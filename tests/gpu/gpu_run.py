@@ -1,4 +1,4 @@
-"""Run one launch, or one lowered operator, on a GPU; tensors stand apart, and what lies between them must stay as it is."""
+"""Run one launch or one lowered operator on a GPU; what lies between its tensors must stay as it is."""
 
 from __future__ import annotations
 

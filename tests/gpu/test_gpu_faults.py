@@ -1,4 +1,4 @@
-"""Faults on a GPU end as documented errors that name the kernel, in a process that leaves without a word of PyCUDA's."""
+"""Faults on a GPU end as documented errors that name the kernel; the process leaves without a word of PyCUDA's."""
 
 from __future__ import annotations
 

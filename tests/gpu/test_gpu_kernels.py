@@ -35,10 +35,8 @@ def test_scalars_of_every_type_arrive(device: CudaDevice, dtype: str) -> None:
 
 
 def test_half_and_bfloat16_scalars_have_the_documented_bits(device: CudaDevice) -> None:
-    source = (
-        HEADERS
-        + 'extern "C" __global__ void k(__half h, __nv_bfloat16 b, unsigned short* y) { y[0] = __half_as_ushort(h); y[1] = __bfloat16_as_ushort(b); }'
-    )
+    stores = "y[0] = __half_as_ushort(h); y[1] = __bfloat16_as_ushort(b);"
+    source = f'{HEADERS}extern "C" __global__ void k(__half h, __nv_bfloat16 b, unsigned short* y) {{ {stores} }}'
     half, brain = (np.array(0.1).astype(array_dtype(name)).tobytes() for name in ("float16", "bfloat16"))
     (got,) = run_kernel(device, source, [Value(half, 2), Value(brain, 2), output(2, "uint16")], block=(1,))
     assert [hex(v) for v in got.tolist()] == ["0x2e66", "0x3dcd"]
@@ -56,7 +54,9 @@ def test_vectors_keep_their_alignment(device: CudaDevice, vector: str) -> None:
 
 
 def test_structs_travel_as_the_compiler_lays_them_out(device: CudaDevice) -> None:
-    source = 'struct S { int a; double b; char c; };\nextern "C" __global__ void k(char x, S s, double* y) { y[0] = s.a; y[1] = s.b; y[2] = s.c; y[3] = x; }'
+    stores = "y[0] = s.a; y[1] = s.b; y[2] = s.c; y[3] = x;"
+    source = "struct S { int a; double b; signed char c; };\n"
+    source += f'extern "C" __global__ void k(char x, S s, double* y) {{ {stores} }}'
     args = [Value(b"\5", 1), Value(struct.pack("<i4xdb7x", 3, 2.5, -4), 8), output(4, "float64")]
     (got,) = run_kernel(device, source, args, block=(1,))
     assert got.tolist() == [3.0, 2.5, -4.0, 5.0]
@@ -139,7 +139,10 @@ def test_cubins_run(device: CudaDevice) -> None:
 
 CLUSTER = """#include <cooperative_groups.h>
 namespace cg = cooperative_groups;
-extern "C" __global__ void k(int* y) { auto c = cg::this_cluster(); if (threadIdx.x == 0) y[blockIdx.x] = c.block_rank() * 10 + c.num_blocks(); }"""
+extern "C" __global__ void k(int* y) {
+  auto c = cg::this_cluster();
+  if (threadIdx.x == 0) y[blockIdx.x] = c.block_rank() * 10 + c.num_blocks();
+}"""
 GRID = """#include <cooperative_groups.h>
 namespace cg = cooperative_groups;
 extern "C" __global__ void k(int* y, int* z) {
@@ -175,7 +178,8 @@ def test_large_uploads_and_downloads_are_exact(device: CudaDevice) -> None:
 
 
 def test_marks_measure_time(device: CudaDevice) -> None:
-    source = 'extern "C" __global__ void k(long long* y) { long long t = clock64(); while (clock64() - t < 2000000) {} *y = 1; }'
+    body = "long long t = clock64(); while (clock64() - t < 2000000) {} *y = 1;"
+    source = f'extern "C" __global__ void k(long long* y) {{ {body} }}'
     arena = Arena(device, [8])
     try:
         launch = Launch(KernelCode(source, None, "cuda", "spin.cu", "k"), (Pointer(0),), (1, 1, 1), (1, 1, 1))

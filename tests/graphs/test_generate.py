@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from generate import chain_graph
-from random_graphs import random_graph
 
 from kgrun.graphs.schema.graph import KernelGraph
+from tests.graphs.generate import chain_graph
+from tests.graphs.random_graphs import random_graph
 
 VIEWS = {"Reshape", "Flatten", "Unsqueeze", "Identity"}
 

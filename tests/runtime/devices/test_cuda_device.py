@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.devices.fake_cuda_driver import ILLEGAL, FakeDriver
 
 from kgrun.graphs.errors import CompileError, DeviceFault, DoesNotFit, GraphError, KgrunError
 from kgrun.runtime.devices.cuda import CudaDevice
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, KernelCode, Launch, Pointer, Step, Value
+from tests.runtime.devices.fake_cuda_driver import ILLEGAL, FakeDriver
 
 pytest.importorskip("cuda.bindings")
 
@@ -127,6 +127,18 @@ def test_templates_are_found_by_their_expression(device: CudaDevice, driver: Fak
     work = scale(code=code(text, "fill<float, 3>"), args=(Pointer(0),))
     device.prepare(step(work), addresses).launch()
     assert driver.launches[0][0] == "_Z4fillIfLi3EEvPT_"
+
+
+def test_a_source_of_many_kernels_is_compiled_once(device: CudaDevice, driver: FakeDriver) -> None:
+    text = """extern "C" __global__ void a(int* x) { *x = 1; }
+__global__ void b(int* x) { *x = 2; }
+template <class T> __global__ void c(T* x) { *x = 3; }"""
+    steps = [step(scale(code=code(text, entry), args=(Pointer(0),))) for entry in ("a", "b", "c<int>")]
+    device.prepare_all(steps)
+    for one in steps:
+        device.prepare(one, addresses).launch()
+    assert [launch[0] for launch in driver.launches] == ["a", "_Z1bPi", "_Z1cIiEvPT_"]
+    assert driver.calls.count("load") == 1
 
 
 def test_a_wrong_entry_names_what_is_there(device: CudaDevice) -> None:

@@ -123,6 +123,39 @@ def test_reuse_switched_off_is_given_as_the_reason() -> None:
     assert explain_tensor(made, plan, "a").alone_because == "reuse is off: every buffer has its own bytes"
 
 
+def test_S58_streams_without_order_are_given_as_the_reason() -> None:
+    made = program(
+        [
+            node("left1", ["x"], ["a"], stream="one"),
+            node("left2", ["a"], ["y"], stream="one"),
+            node("right1", ["x"], ["b"], stream="two"),
+            node("right2", ["b"], ["z"], stream="two"),
+        ],
+        {"x": tensor("input")},
+        outputs=["y", "z"],
+    )
+    found = explain_tensor(made, plan_by_hand(made, {"a": 0, "b": 512}), "b")
+    assert found.alone_because is not None
+    assert found.alone_because.startswith("conflicts: 1 of the 1 other dynamic buffers")
+    assert "on other streams" in found.alone_because
+
+
+def test_S53_streams_that_wait_are_in_order() -> None:
+    made = program(
+        [
+            node("left1", ["x"], ["a"], stream="one"),
+            node("left2", ["a"], ["m"], stream="one"),
+            node("right1", ["m"], ["b"], stream="two"),
+            node("right2", ["b"], ["y"], stream="two"),
+        ],
+        {"x": tensor("input")},
+        outputs=["y"],
+    )
+    found = explain_tensor(made, plan_by_hand(made, {"a": 0, "m": 512, "b": 1024}), "b")
+    assert found.alone_because is not None
+    assert "live at other times, the largest a" in found.alone_because
+
+
 def test_alias_class_and_granted_request() -> None:
     made = program(
         [

@@ -1,4 +1,4 @@
-"""Calls of every builtin operator, small enough to check element by element, for every dtype class and special shape."""
+"""Calls of every builtin operator, small enough to check by element, for every dtype class and special shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operator's generated CUDA source compiles to a cubin: a few calls each in the normal run, all of them when slow."""
+"""Every operator's generated CUDA source compiles to a cubin: one call each in the normal run, all when slow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.runtime.kernels.cuda.operator_calls import calls_of
 
 from kgrun.graphs.errors import CompileError
 from kgrun.graphs.limits import check_launch, limits_of
@@ -19,6 +18,7 @@ from kgrun.runtime.devices.cuda_cubin import read_cubin
 from kgrun.runtime.kernels.base import ClearOperand, CopyOperand, KernelCall, Lowered, Operand, cuda_kernel
 from kgrun.runtime.kernels.cuda import linear
 from kgrun.runtime.program import Pointer, Value
+from tests.runtime.kernels.cuda.operator_calls import calls_of
 
 pytest.importorskip("cuda.bindings")
 OPS = sorted(all_schemas())
