@@ -22,7 +22,6 @@ COMMANDS = {
     "validate": "validate",
     "import": "import_",
     "explain": "explain",
-    "diff": "diff",
     "schema": "schema",
     "doctor": "doctor",
 }
@@ -113,7 +112,8 @@ def as_usage_error(error: Any) -> KgrunError:
     context, param = getattr(error, "ctx", None), getattr(error, "param", None)
     name = context.command_path if context is not None else PROGRAM
     close = getattr(error, "possibilities", None)
-    message = (error.message if close is not None else error.format_message()).strip().rstrip(".")
+    option = getattr(error, "option_name", None)
+    message = f"no option {option}" if close is not None and option else error.format_message().strip().rstrip(".")
     source = context.get_parameter_source(param.name) if context is not None and param is not None else None
     if param is not None and source is not None and source.name == "ENVIRONMENT":
         message += f" (from the environment: {param.envvar})"

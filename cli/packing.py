@@ -3,56 +3,106 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli import timeout
 from kgrun.cli.output import Output, write_text
+from kgrun.cli.pictures import Pictures, sketch_lines
 from kgrun.cli.progress import phase
+from kgrun.cli.render.documents import planner_rows
+from kgrun.cli.render.planners import planner_sections
 from kgrun.graphs.errors import DoesNotFit, GraphError, InternalError, UsageError
 from kgrun.graphs.version import __version__
 
 if TYPE_CHECKING:
+    from kgrun.cli.render.memory_map import MemoryMap
     from kgrun.cli.render.table import Table
+    from kgrun.runtime.memory.compare_planners import PlannerRow
     from kgrun.runtime.memory.packing import Packing, Problem
     from kgrun.runtime.memory.plan_types import MemoryPlan
+    from kgrun.runtime.program import Program
 
 Row = dict[str, Any]
 CULPRITS = 20  # named in a message, at most
 
 
-def plan_csv(
-    file: Path, output: Output, *, planner: str, seconds: float, limit: int | None, export: str | None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """How to plan, and what to make of the plan besides the report.
+
+    Attributes:
+        seconds: how long a planner may search.
+        limit: most bytes, None for no limit.
+        export: file for the dynamic buffers with their offsets.
+        compare: also plan with every planner.
+    """
+
+    planner: str
+    seconds: float
+    limit: int | None
+    export: str | None
+    pictures: Pictures
+    compare: bool
+
+    def rows(self, subject: Program | Problem) -> Sequence[PlannerRow]:
+        """The planners side by side; nothing where that was not asked for."""
+        if not self.compare:
+            return ()
+        from kgrun.runtime.memory.compare_planners import compare_planners
+
+        return compare_planners(subject, time_limit=self.seconds)
+
+
+def plan_csv(file: Path, output: Output, request: PlanRequest) -> None:
     """Pack the problem of a CSV file and print the plan.
 
     Raises:
+        UsageError: an unknown planner.
         GraphError: the file is no packing problem.
-        DoesNotFit: no plan within `limit` bytes was found.
+        DoesNotFit: no plan within the limit was found.
     """
     from kgrun.runtime.memory.packing import METHODS, PackOptions, pack, verify
 
+    planner, limit = request.planner, request.limit
     if planner not in METHODS:
         raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(METHODS)}")
     with phase(f"packing {file}", output):
         problem = read_problem(file)
         started = time.perf_counter_ns()
-        packing = pack(problem, PackOptions(method=planner, time_limit=seconds, capacity=limit))
+        packing = pack(problem, PackOptions(method=planner, time_limit=request.seconds, capacity=limit))
         faults = verify(problem, packing.offsets)
         spent = time.perf_counter_ns() - started
+        planners = request.rows(problem)
     if faults:
         raise InternalError(f"the plan is wrong: {faults[0].message}")
     if limit is not None and packing.height > limit:
         _refuse(problem, packing, limit)
-    if export is not None:
+    if request.pictures.wanted:
+        request.pictures.draw(_picture(file, problem, packing))
+    if request.export is not None:
         timeout.commit()
-        write_text(Path(export), _csv(_buffers(problem, packing)))
+        write_text(Path(request.export), _csv(_buffers(problem, packing)))
     output.emit(
-        document=lambda: packing_document(file, problem, packing, limit, spent),
-        report=lambda: packing_report(file, problem, packing, spent),
+        document=lambda: packing_document(file, problem, packing, limit, spent) | planner_rows(planners),
+        report=lambda: [
+            *packing_report(file, problem, packing, spent),
+            *sketch_lines(_picture(file, problem, packing)),
+            *planner_sections(planners),
+        ],
         rows=lambda: packing_rows(problem, packing),
     )
+
+
+def _picture(file: Path, problem: Problem, packing: Packing) -> MemoryMap:
+    from kgrun.cli.render.memory_map import packing_map
+
+    return packing_map(
+        problem, packing.offsets, file.name, lower_bound=packing.lower_bound, optimal=packing.optimal,
+        planner=packing.method,
+    )  # fmt: skip
 
 
 def read_problem(file: Path) -> Problem:

@@ -1,20 +1,32 @@
-"""`kgrun explain`: one kernel or one tensor of a graph, with its place in the memory plan and the reasons for it."""
+"""`kgrun explain`: one kernel, one tensor, or the peak of a graph: its place in the memory plan, and why."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, lower_graph
 from kgrun.cli.output import Output
+from kgrun.cli.progress import phase
 from kgrun.cli.values import check_number
 from kgrun.graphs.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from kgrun.cli.render.table import Table
+    from kgrun.runtime.program import Program
+
+Explained = TypeVar("Explained")
+Name = Annotated[
+    str | None,
+    opt.argument("NAME", "A node, step, tensor or workspace as reports name it; the memory peak if left out."),
+]
 
 
 def command(
     file: opt.GraphFile,
-    name: Annotated[str, opt.argument("NAME", "A node, a tensor, or a step or workspace as reports name them.")],
+    name: Name = None,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
@@ -28,23 +40,48 @@ def command(
     planner_time: opt.PlannerTime = 2.0,
     timeout: opt.Timeout = None,
 ) -> None:
-    """Explain one kernel or tensor: its launch, its lifetime, who shares its bytes and why."""
+    """Explain a kernel or tensor: its launch, its lifetime, who shares its bytes and why. Without NAME: the peak."""
     output = Output(json, None, quiet, verbose, no_color)
     check_number(planner_time, "--planner-time")
     watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
     options = GraphOptions(file, dim, allow_external_data=allow_external_data, arch=arch)
-    program = lower_graph(options, target.value, memory.value)
-    from kgrun.cli.render import explain as part
-    from kgrun.runtime.memory.plan import plan_memory
+    with phase(f"planning {file}", output):
+        program = lower_graph(options, target.value, memory.value)
+        from kgrun.runtime.memory.plan import plan_memory
 
-    plan = plan_memory(program, mode=memory.value, planner=planner, time_limit=planner_time)
-    kernel = part.kernel_facts(program, plan, name)
-    tensor = part.tensor_facts(program, plan, name)
-    if kernel is None and tensor is None:
-        known = [*(node.name for node in program.graph.nodes), *program.graph.tensors]
-        help = did_you_mean(name, known) or "`kgrun validate -v` lists nodes and tensors"
-        raise UsageError(f"the graph has no kernel or tensor {name!r}", code="KG259", help=help)
-    output.emit(
-        document=lambda: part.explain_document(program, kernel, tensor),
-        report=lambda: part.explain_lines(kernel, tensor),
-    )
+        plan = plan_memory(program, mode=memory.value, planner=planner, time_limit=planner_time)
+    from kgrun.cli.render import explain as part
+    from kgrun.runtime.memory.explain import explain_tensor
+    from kgrun.runtime.memory.explain_kernel import explain_kernel
+    from kgrun.runtime.memory.explain_peak import explain_peak
+
+    peak = explain_peak(program, plan) if name is None else None
+    kernel = found(lambda: explain_kernel(program, plan, name)) if name is not None else None
+    tensor = found(lambda: explain_tensor(program, plan, name)) if name is not None else None
+    if name is not None and kernel is None and tensor is None:
+        raise no_such_name(program, name)
+
+    def report() -> Iterator[Table | str]:
+        yield from part.kernel_lines(kernel) if kernel is not None else ()
+        yield from ("",) if kernel is not None and tensor is not None else ()
+        yield from part.tensor_lines(tensor) if tensor is not None else ()
+        yield from part.peak_sections(peak) if peak is not None else ()
+
+    output.emit(document=lambda: part.explain_document(program, kernel, tensor, peak), report=report)
+
+
+def found(explain: Callable[[], Explained]) -> Explained | None:
+    """What `explain` returns, None where nothing has that name (KG259)."""
+    try:
+        return explain()
+    except UsageError as error:
+        if error.code != "KG259":
+            raise
+        return None
+
+
+def no_such_name(program: Program, name: str) -> UsageError:
+    """The error for a name that neither kernels nor tensors have."""
+    known = [*(node.name for node in program.graph.nodes), *program.graph.tensors]
+    help = did_you_mean(name, known) or "`kgrun validate -v` lists nodes and tensors"
+    return UsageError(f"the graph has no kernel or tensor {name!r}", code="KG259", help=help)

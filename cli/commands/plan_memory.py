@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,16 +10,22 @@ from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, lower_graph
 from kgrun.cli.output import Output
+from kgrun.cli.packing import PlanRequest, export_plan, plan_csv
+from kgrun.cli.pictures import Pictures, sketch_lines
 from kgrun.cli.progress import phase
+from kgrun.cli.render.planners import planner_sections
 from kgrun.cli.values import check_number, parse_size
 
 if TYPE_CHECKING:
     from kgrun.cli.render.table import Table
+    from kgrun.runtime.memory.compare_planners import PlannerRow
     from kgrun.runtime.memory.plan_types import MemoryPlan
     from kgrun.runtime.program import Program
 
-
 File = Annotated[str, opt.argument("GRAPH", "Graph (.json, .yaml, .yml, - for stdin) or packing problem (.csv).")]
+Html = Annotated[str | None, opt.option("--html", env=False, metavar="FILE", help="Draw the plan as a web page.")]
+Svg = Annotated[str | None, opt.option("--svg", env=False, metavar="FILE", help="Draw the plan as a picture.")]
+Compare = Annotated[bool, opt.option("--compare", help="Also plan with every planner and print them side by side.")]
 Limit = Annotated[str | None, opt.option("--limit", metavar="SIZE", help="The same as --memory-limit.")]
 Export = Annotated[
     str | None, opt.option("--export", env=False, metavar="FILE", help="Write the dynamic buffers and offsets as CSV.")
@@ -45,6 +51,9 @@ def command(
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
     export: Export = None,
+    html: Html = None,
+    svg: Svg = None,
+    compare: Compare = False,
     timeout: opt.Timeout = None,
 ) -> None:
     """Plan the memory of a graph to the byte, without a device and without reading weights."""
@@ -52,43 +61,57 @@ def command(
     check_number(planner_time, "--planner-time")
     watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
     size = memory_limit if memory_limit is not None else limit
-    nbytes = parse_size(size, "--memory-limit") if size is not None else None
+    request = PlanRequest(
+        planner, planner_time, parse_size(size, "--memory-limit") if size is not None else None, export,
+        Pictures(html, svg), compare,
+    )  # fmt: skip
     if file.lower().endswith(".csv"):
-        from kgrun.cli.packing import plan_csv
-
-        plan_csv(Path(file), output, planner=planner, seconds=planner_time, limit=nbytes, export=export)
+        plan_csv(Path(file), output, request)
         return
     graph_options = GraphOptions(file, dim, strict, allow_external_data, allow_empty, arch)
     with phase(f"planning {file}", output):
         program = lower_graph(graph_options, target.value, memory.value)
         from kgrun.runtime.memory.plan import plan_memory
 
-        plan = plan_memory(program, mode=memory.value, planner=planner, memory_limit=nbytes, time_limit=planner_time)
-    if export is not None:
-        from kgrun.cli.packing import export_plan
+        plan = plan_memory(
+            program, mode=memory.value, planner=planner, memory_limit=request.limit, time_limit=planner_time
+        )
+        rows = request.rows(program)
+    write_files(request, program, plan)
+    show_plan(output, program, plan, rows)
 
+
+def write_files(request: PlanRequest, program: Program, plan: MemoryPlan) -> None:
+    """Write the files that were asked for."""
+    if request.export is not None:
         watchdog.commit()
-        export_plan(Path(export), plan)
-    show_plan(output, program, plan)
+        export_plan(Path(request.export), plan)
+    if request.pictures.wanted:
+        from kgrun.cli.render.memory_map import plan_map
+
+        request.pictures.draw(plan_map(program, plan))
 
 
-def show_plan(output: Output, program: Program, plan: MemoryPlan) -> None:
+def show_plan(output: Output, program: Program, plan: MemoryPlan, planners: Sequence[PlannerRow]) -> None:
     """Print the plan in the form asked for."""
     from kgrun.cli.render import documents
 
     def report() -> Iterator[Table | str]:
         from kgrun.cli.render import memory as memory_part
+        from kgrun.cli.render.memory_map import plan_map
         from kgrun.cli.render.text import count_text
 
         steps = count_text(len(program.steps), "step")
         yield f"{program.graph.source.name} for {program.target}: {steps}, {count_text(len(program.buffers), 'buffer')}"
         yield memory_part.placement_table(plan)
-        yield from memory_part.memory_sections(program, plan)
         yield from memory_part.decision_sections(program.decisions)
+        yield from memory_part.memory_sections(program, plan)
+        yield from sketch_lines(plan_map(program, plan))
+        yield from planner_sections(planners)
         yield from memory_part.warning_sections(documents.all_warnings(program), output.verbose)
 
     output.emit(
-        document=lambda: documents.plan_document(program, plan),
+        document=lambda: documents.plan_document(program, plan) | documents.planner_rows(planners),
         report=report,
         rows=lambda: documents.tensor_rows(program, plan),
     )

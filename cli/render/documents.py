@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kgrun.graphs.bound import BoundGraph
     from kgrun.runtime.devices.base import DeviceInfo
+    from kgrun.runtime.memory.compare_planners import PlannerRow
     from kgrun.runtime.report import Comparison, RunReport, StepReport, TimeStats
 
     Array = np.ndarray[Any, Any]
@@ -103,6 +104,12 @@ def warning_rows(warnings: Iterable[Warning]) -> list[Row]:
 def all_warnings(program: Program, *more: Warning) -> list[Warning]:
     """Warnings of the checks, of lowering, and `more`, each once."""
     return list(dict.fromkeys((*program.graph.warnings, *program.warnings, *more)))
+
+
+def planner_rows(planners: Iterable[PlannerRow]) -> Row:
+    """The member `planners` of `--compare`; nothing where there was no comparison."""
+    rows = [members(row) for row in planners]
+    return {"planners": rows} if rows else {}
 
 
 def plan_document(program: Program, plan: MemoryPlan) -> Row:

@@ -1,254 +1,171 @@
-"""What `explain` says of one kernel or tensor: facts as plain values, and the same as lines of text."""
+"""What `explain` prints of a kernel, a tensor or the peak: explanations as plain values, and as lines of text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
-from kgrun.cli.render.documents import graph_fields, members
-from kgrun.cli.render.lifetimes import live_dynamic_bytes
+from kgrun.cli.render.documents import graph_fields
+from kgrun.cli.render.table import Table
 from kgrun.cli.render.text import bytes_text, count_text, shape_text
-from kgrun.graphs.bound import Argument, BoundGraph, BoundNode, ScalarArgument, TensorArgument, WorkspaceArgument
-from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
-from kgrun.runtime.program import Buffer, Launch, Program, Step
+from kgrun.runtime.program import Decision, Program
 
-Facts = dict[str, Any]
+if TYPE_CHECKING:
+    from kgrun.runtime.memory.explain import Sharer, TensorExplanation
+    from kgrun.runtime.memory.explain_index import BufferRef, StepRef
+    from kgrun.runtime.memory.explain_kernel import ArgumentExplanation, KernelExplanation, StepExplanation
+    from kgrun.runtime.memory.explain_peak import PeakExplanation
 
-
-def explain_document(program: Program, kernel: Facts | None, tensor: Facts | None) -> Facts:
-    """`explain --json`."""
-    return graph_fields(program.graph) | {"target": program.target, "kernel": kernel, "tensor": tensor}
-
-
-def kernel_facts(program: Program, plan: MemoryPlan, name: str) -> Facts | None:
-    """Facts of the node (or of the node of the step) called `name`; None where there is none."""
-    by_step = next((program.node_of(step) for step in program.steps if step.name == name), None)
-    node = next((node for node in program.graph.nodes if node.name == name), by_step)
-    if node is None:
-        return None
-    bound = program.graph
-    steps = [step for step in program.steps if step.node == node.index]
-    live = live_dynamic_bytes(plan, len(program.steps))
-    return {
-        "name": node.name,
-        "op": node.op,
-        "stream": node.stream,
-        "order": node.index,
-        "where": str(bound.source.place("nodes", node.position)),
-        "inputs": [_typed(bound, each) for each in node.inputs],
-        "outputs": [_typed(bound, each) for each in node.outputs],
-        "launch": _launch_facts(bound, node),
-        "workspace_bytes": list(node.workspace),
-        "waits_for": [bound.nodes[index].name for index in node.predecessors],
-        "flops": node.flops,
-        "bytes": node.bytes,
-        "steps": [_step_facts(step, live) for step in steps],
-        "inplace": [members(each) for each in program.decisions if each.node == node.name],
-    }
+NAMED = 10  # of a long list, in one line
 
 
-def _typed(bound: BoundGraph, name: str | None) -> Facts | None:
-    if name is None:
-        return None
-    kind = bound.tensors[name].type
-    return {"name": name, "dtype": kind.dtype, "shape": list(kind.shape), "nbytes": kind.nbytes}
+def explain_document(
+    program: Program,
+    kernel: KernelExplanation | None,
+    tensor: TensorExplanation | None,
+    peak: PeakExplanation | None,
+) -> dict[str, Any]:
+    """`explain --json`: each part, or null."""
+    parts = {"kernel": kernel, "tensor": tensor, "peak": peak}
+    return graph_fields(program.graph) | {"target": program.target} | {k: plain_value(v) for k, v in parts.items()}
 
 
-def _launch_facts(bound: BoundGraph, node: BoundNode) -> Facts | None:
-    launch = node.launch
-    if launch is None:
-        return None
-    x, y, z = launch.block
-    return {
-        "kernel": launch.kernel,
-        "grid": list(launch.grid),
-        "block": list(launch.block),
-        "threads_per_block": x * y * z,
-        "shared_bytes": launch.shared,
-        "cluster": list(launch.cluster) if launch.cluster else None,
-        "cooperative": launch.cooperative,
-        "arguments": [_argument_text(each) for each in launch.args],
-    }
+def plain_value(value: Any) -> Any:
+    """Dataclasses as objects, tuples as lists, bytes as hexadecimal text."""
+    if is_dataclass(value):
+        return {field.name: plain_value(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [plain_value(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else value
 
 
-def _argument_text(argument: Argument) -> str:
-    if isinstance(argument, TensorArgument):
-        return f"address of {argument.name}"
-    if isinstance(argument, ScalarArgument):
-        return f"{argument.type} 0x{argument.data[::-1].hex()}"
-    if isinstance(argument, WorkspaceArgument):
-        return f"address of workspace {argument.index}"
-    return "null"
+def _row(label: str, text: str) -> str:
+    return f"  {label:<10} {text}"
 
 
-def _step_facts(step: Step, live: list[int]) -> Facts:
-    work = step.work
-    return {
-        "index": step.index,
-        "name": step.name,
-        "work": type(work).__name__.lower(),
-        "grid": list(work.grid) if isinstance(work, Launch) else None,
-        "block": list(work.block) if isinstance(work, Launch) else None,
-        "live_dynamic_bytes": live[step.index],
-    }
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def tensor_facts(program: Program, plan: MemoryPlan, name: str) -> Facts | None:
-    """Facts of the tensor or workspace called `name`; None where there is none."""
-    tensor = program.graph.tensors.get(name)
-    slot = program.slots.get(name)
-    buffer = program.buffers[slot.buffer] if slot else next((b for b in program.buffers if b.name == name), None)
-    if tensor is None and buffer is None:
-        return None
-    nodes = program.graph.nodes
-    facts: Facts = {"name": name, "role": tensor.role if tensor else "workspace"}
-    if tensor is not None:
-        facts |= {
-            "dtype": tensor.type.dtype,
-            "shape": list(tensor.type.shape),
-            "nbytes": tensor.nbytes,
-            "producer": nodes[tensor.producer].name if tensor.producer is not None else None,
-            "consumers": [nodes[index].name for index in tensor.consumers],
-            "output": tensor.is_output,
-        }
-    place = next((p for p in plan.placements if buffer is not None and p.buffer == buffer.index), None)
-    return facts | {"memory": _memory_facts(program, plan, name, buffer, place, slot.offset if slot else 0)}
+def _steps(steps: Sequence[StepRef]) -> str:
+    return _listed([f"{step.name} (step {step.index})" for step in steps])
 
 
-def _memory_facts(
-    program: Program, plan: MemoryPlan, name: str, buffer: Buffer | None, place: Placement | None, inside: int
-) -> Facts | None:
-    if buffer is None or place is None:
-        return None
-    first, last = (
-        program.steps[index].name if program.steps else None for index in (place.first_step, place.last_step)
-    )
-    return {
-        "class": str(place.memory_class),
-        "space": place.space,
-        "offset": place.offset + inside,
-        "nbytes": place.nbytes,
-        "aligned_bytes": place.aligned,
-        "first_step": place.first_step,
-        "first_kernel": first,
-        "last_step": place.last_step,
-        "last_kernel": last,
-        "owner": buffer.name,
-        "members": [{"name": each, "why": (buffer.shares or {}).get(each)} for each in buffer.tensors if each != name],
-        "own_reason": (buffer.shares or {}).get(name),
-        "same_bytes_before": [p.name for p in _sharing(plan, place) if p.last_step < place.first_step],
-        "same_bytes_after": [p.name for p in _sharing(plan, place) if p.first_step > place.last_step],
-        "kept": keep_reason(buffer, place, program),
-        "alive_at_other_times": len(_never_meeting(plan, place)),
-    }
+def kernel_lines(kernel: KernelExplanation) -> Iterator[str]:
+    """One node and its steps."""
+    yield f"kernel {kernel.node}: {kernel.op} on stream {kernel.stream}"
+    yield _row("inputs", ", ".join(name or "(absent)" for name in kernel.inputs) or "none")
+    yield _row("outputs", ", ".join(name or "(absent)" for name in kernel.outputs) or "none")
+    if kernel.not_run is not None:
+        yield _row("not run", kernel.not_run)
+    for step in kernel.steps:
+        yield from _step_lines(step)
 
 
-def _sharing(plan: MemoryPlan, place: Placement) -> list[Placement]:
-    """Other dynamic placements that take some of the same bytes at another time."""
-    if place.space != "dynamic":
-        return []
-    end = place.offset + place.aligned
-    return [
-        other
-        for other in plan.placements
-        if other.space == "dynamic"
-        and other.buffer != place.buffer
-        and other.offset < end
-        and place.offset < other.offset + other.aligned
-    ]
+def _step_lines(step: StepExplanation) -> Iterator[str]:
+    yield f"step {step.step.index} {step.step.name}: {step.work}{f' of {step.code}' if step.code else ''}"
+    if step.grid is not None and step.block is not None:
+        grid, block = (" × ".join(map(str, dims)) for dims in (step.grid, step.block))
+        cluster = f", cluster {' × '.join(map(str, step.cluster))}" if step.cluster else ""
+        yield _row("launch", f"grid {grid}, block {block}{cluster}{', cooperative' if step.cooperative else ''}")
+        yield _row("shared", f"{step.shared:,} bytes, dynamic")
+    for argument in step.arguments:
+        yield _row(argument.role or f"argument {argument.position}", argument_text(argument))
+    if step.waits_for:
+        yield _row("waits for", _steps(step.waits_for))
+    peak = ": the peak" if step.at_peak else ""
+    yield _row("live", f"{bytes_text(step.live_bytes)} of dynamic memory{peak}")
+    for label, buffers in (("born here", step.born), ("dies here", step.dies)):
+        if buffers:
+            yield _row(label, _buffers(buffers))
 
 
-def _never_meeting(plan: MemoryPlan, place: Placement) -> list[Placement]:
-    """Other dynamic placements that never hold data in the same step."""
-    return [
-        other
-        for other in plan.placements
-        if other.space == "dynamic" and (other.last_step < place.first_step or other.first_step > place.last_step)
-    ]
+def _buffers(buffers: Sequence[BufferRef]) -> str:
+    return _listed([f"{each.name} {bytes_text(each.aligned)}" for each in buffers])
 
 
-def keep_reason(buffer: Buffer, place: Placement, program: Program) -> str | None:
-    """Why no other tensor may ever use these bytes; None where lifetimes alone decide."""
-    if place.space == "static":
-        return (
-            f"{'an' if place.memory_class[0] in 'aeiou' else 'a'} {place.memory_class} keeps its bytes for the session"
-        )
-    if buffer.no_reuse:
-        return "no_reuse: it shares its bytes with no other tensor"
-    if buffer.lifelong:
-        return "lifelong: it keeps its bytes for the whole run"
-    if place.first_step == 0 and place.last_step == len(program.steps) - 1:
-        return "it holds data in every step"
-    return None
+def argument_text(argument: ArgumentExplanation) -> str:
+    """`z: float32[8] at dynamic 512`, `2 (float32)`, `null`."""
+    if argument.kind == "null":
+        return f"null, {' = '.join(argument.tensors)}" if argument.tensors else "null"
+    if argument.kind == "value":
+        return f"{argument.value}{f' ({argument.dtype})' if argument.dtype else ''}"
+    name = " = ".join(argument.tensors) or argument.buffer or "?"
+    kind = f": {shape_text(argument.dtype, argument.shape)}" if argument.dtype and argument.shape is not None else ""
+    place = f" at {argument.space} {argument.offset:,}" if argument.space is not None else ", no bytes"
+    return f"{name}{kind}{place}"
 
 
-def explain_lines(kernel: Facts | None, tensor: Facts | None) -> Iterator[str]:
-    """The facts as lines."""
-    if kernel is not None:
-        yield from _kernel_lines(kernel)
-    if kernel is not None and tensor is not None:
-        yield ""
-    if tensor is not None:
-        yield from _tensor_lines(tensor)
+def tensor_lines(tensor: TensorExplanation) -> Iterator[str]:
+    """One tensor or workspace."""
+    yield f"tensor {tensor.name}: {tensor.role}"
+    kind = shape_text(tensor.dtype, tensor.shape) if tensor.dtype and tensor.shape is not None else "bytes"
+    yield _row("type", f"{kind}, {bytes_text(tensor.nbytes)}")
+    yield _row("written by", _steps(tensor.written_by) or "no step: it comes from outside")
+    yield _row("read by", _steps(tensor.read_by) or "no step")
+    if tensor.no_memory is not None or tensor.offset is None:
+        yield _row("memory", f"none: {tensor.no_memory}")
+    else:
+        yield from _place_lines(tensor, tensor.offset)
+    for decision in tensor.inplace:
+        yield _row("in place", decision_text(decision))
 
 
-def _kernel_lines(facts: Facts) -> Iterator[str]:
-    yield f"kernel {facts['name']}: {facts['op']} on stream {facts['stream']}, number {facts['order']} in order"
-    yield f"  at {facts['where']}"
-    for what in ("inputs", "outputs"):
-        for row in facts[what]:
-            label = f"{what[:-1]:<10}"
-            yield f"  {label} {_type_line(row) if row else '(absent)'}"
-    if launch := facts["launch"]:
-        grid, block = (" × ".join(map(str, launch[key])) for key in ("grid", "block"))
-        yield f"  launch     grid {grid}, block {block} ({launch['threads_per_block']} threads)"
-        yield f"  shared     {launch['shared_bytes']:,} bytes of dynamic shared memory"
-        yield from (f"  argument {i:<2} {text}" for i, text in enumerate(launch["arguments"]))
-    yield from (f"  workspace  {bytes_text(nbytes)}" for nbytes in facts["workspace_bytes"])
-    if facts["waits_for"]:
-        yield f"  waits for  {', '.join(facts['waits_for'])}"
-    for step in facts["steps"]:
-        live = bytes_text(step["live_dynamic_bytes"])
-        yield f"  step {step['index']:<5} {step['name']} ({step['work']}), {live} of dynamic memory live"
-    for each in facts["inplace"]:
-        verdict = "granted" if each["granted"] else "refused"
-        yield f"  in place   {each['output']} over {each['input']}: {verdict}, {each['reason']}"
+def _place_lines(tensor: TensorExplanation, offset: int) -> Iterator[str]:
+    held = f"{tensor.memory_class}, {tensor.space} offset {offset:,}, {tensor.aligned:,} bytes held"
+    yield _row("memory", f"{held}{', alive at the peak' if tensor.at_peak else ''}")
+    if tensor.first is not None and tensor.last is not None:
+        first, last = tensor.first, tensor.last
+        yield _row("alive", f"steps {first.index} to {last.index} ({first.name} to {last.name})")
+    for member in tensor.alias_class if len(tensor.alias_class) > 1 else ():
+        yield _row("same bytes", f"{member.name}: {member.reason or 'owns them'}")
+    for label, sharers in (("takes over", tensor.before), ("left to", tensor.after)):
+        if sharers:
+            yield _row(label, _listed([_sharer_text(each) for each in sharers]))
+    if tensor.alone_because is not None:
+        yield _row("no reuse", tensor.alone_because)
 
 
-def _type_line(row: Facts) -> str:
-    return f"{row['name']}: {shape_text(row['dtype'], tuple(row['shape']))}, {bytes_text(row['nbytes'])}"
+def _sharer_text(sharer: Sharer) -> str:
+    return f"{sharer.name} ({bytes_text(sharer.shared_bytes)}, steps {sharer.first.index} to {sharer.last.index})"
 
 
-def _tensor_lines(facts: Facts) -> Iterator[str]:
-    yield f"tensor {facts['name']}: {facts['role']}"
-    if "dtype" in facts:
-        yield f"  type       {shape_text(facts['dtype'], tuple(facts['shape']))}, {bytes_text(facts['nbytes'])}"
-        yield f"  written by {facts['producer'] or 'nobody: it comes from outside'}"
-        readers = [*facts["consumers"], *(["the graph's user: it is an output"] if facts["output"] else [])]
-        yield f"  read by    {', '.join(readers) or 'nobody'}"
-    memory = facts["memory"]
-    if memory is None:
-        yield "  memory     none: no kernel touches it on the device"
+def decision_text(decision: Decision) -> str:
+    """An in-place request and what became of it."""
+    verdict = "granted" if decision.granted else "refused"
+    return f"{decision.output} over {decision.input} in {decision.node}: {verdict}, {decision.reason}"
+
+
+def peak_sections(peak: PeakExplanation) -> Iterator[Table | str]:
+    """What the peak is made of, and what would lower it."""
+    if peak.step is None:
+        yield peak.note or "no dynamic memory"
         return
-    place = f"{memory['class']}, {memory['space']} offset {memory['offset']:,}"
-    yield f"  memory     {place}, {memory['aligned_bytes']:,} bytes held"
-    yield (
-        f"  alive      steps {memory['first_step']} to {memory['last_step']}"
-        f" ({memory['first_kernel']} to {memory['last_kernel']})"
-    )
-    if memory["owner"] != facts["name"]:
-        yield f"  lives in   {memory['owner']}{': ' + memory['own_reason'] if memory['own_reason'] else ''}"
-    for row in memory["members"]:
-        yield f"  shared by  {row['name']}{': ' + row['why'] if row['why'] else ''}"
-    for key, label in (("same_bytes_before", "takes over"), ("same_bytes_after", "left to")):
-        if memory[key]:
-            yield f"  {label:<10} {', '.join(memory[key][:10])}{', …' if len(memory[key]) > 10 else ''}"
-    if memory["kept"]:
-        yield f"  no reuse   {memory['kept']}"
-    elif not memory["same_bytes_before"] and not memory["same_bytes_after"]:
-        others = memory["alive_at_other_times"]
-        yield (
-            f"  no reuse   {count_text(others, 'tensor')} could have these bytes at another time, and lie elsewhere"
-            if others
-            else "  no reuse   every other dynamic tensor is alive at the same time"
+    more = f", one of {peak.plateau:,} steps that hold as much" if peak.plateau > 1 else ""
+    yield f"peak: step {peak.step.index}, {peak.step.name}: {bytes_text(peak.live_bytes)} of dynamic memory{more}"
+    height = f"{bytes_text(peak.height)} high, {bytes_text(peak.hole_bytes)} of it free at the peak"
+    yield _row("arena", f"{height}; lower bound {bytes_text(peak.lower_bound)}")
+    yield _row("static", f"{bytes_text(peak.static_bytes)} on top of it")
+    yield _row("classes", ", ".join(f"{name} {bytes_text(nbytes)}" for name, nbytes in peak.class_bytes))
+    rows = [
+        (
+            c.name,
+            c.memory_class,
+            bytes_text(c.aligned),
+            f"{c.first.index}-{c.last.index}",
+            "used" if c.touched else "waits",
         )
+        for c in peak.contributors
+    ]
+    yield Table("Contributors", ("buffer", "class", ">bytes", ">steps", "at the peak"), rows, rest="buffers")
+    changes = [(bytes_text(c.saved_bytes), bytes_text(c.bound_after), c.text) for c in peak.changes]
+    if changes:
+        yield Table("Single changes that would lower the bound", (">saves", ">bound then", "change"), changes)
+    if peak.note is not None:
+        yield ""
+        yield peak.note
+    if peak.holes:
+        yield ""
+        yield f"{count_text(len(peak.holes), 'hole')} in the arena at the peak"

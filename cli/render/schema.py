@@ -120,6 +120,17 @@ KERNEL = record(
         "bytes_per_s": maybe(COUNT),
     }
 )
+PLANNER = record(
+    {
+        "planner": STRING,
+        "height": COUNT,
+        "lower_bound": COUNT,
+        "ratio": maybe(NUMBER),
+        "seconds": NUMBER,
+        "cpu_seconds": NUMBER,
+        "optimal": BOOLEAN,
+    }
+)
 OUTPUT = record({"name": STRING, "dtype": STRING, "shape": DIMS, "sha256": STRING, "value": {}}, optional=("value",))
 COMPARISON = record(
     {
@@ -180,14 +191,17 @@ def _plan() -> Schema:
             "aliases": rows(alias),
             "inplace": rows(DECISION),
             "warnings": rows(WARNING),
-        }
+            "planners": rows(PLANNER),
+        },
+        optional=("planners",),
     )
 
 
 def _packing() -> Schema:
     common = {key: COMMON[key] for key in ("schema_version", "ok", "kgrun")}
     memory = record(MEMORY_SUMS | {"limit_bytes": maybe(COUNT)})
-    return record(common | {"file": STRING, "memory": memory, "tensors": rows(TENSOR)})
+    members = {"file": STRING, "memory": memory, "tensors": rows(TENSOR), "planners": rows(PLANNER)}
+    return record(common | members, optional=("planners",))
 
 
 def _validate() -> Schema:
@@ -215,8 +229,12 @@ def _validate() -> Schema:
 
 
 def _explain() -> Schema:
-    named = record({"name": STRING}, open=True)
-    return record(COMMON | {"target": STRING, "kernel": maybe(named), "tensor": maybe(named)})
+    parts = {
+        "kernel": maybe(record({"node": STRING, "op": STRING}, open=True)),
+        "tensor": maybe(record({"name": STRING, "role": STRING, "nbytes": COUNT}, open=True)),
+        "peak": maybe(record({"live_bytes": COUNT, "lower_bound": COUNT, "height": COUNT}, open=True)),
+    }
+    return record(COMMON | {"target": STRING} | parts)
 
 
 def _doctor() -> Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +24,7 @@ class Blas:
 
     def __init__(self, driver: Driver) -> None:
         try:
-            from nvmath.bindings import cublas
-
+            cublas = importlib.import_module("nvmath.bindings.cublas")
             self._cublas: Any = cublas
             self._handle = cublas.create()
         except (ImportError, RuntimeError, OSError) as error:

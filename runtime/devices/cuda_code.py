@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kgrun.graphs.errors import CompileError, KgrunError, did_you_mean
-from kgrun.runtime.compile.nvrtc import compile_cuda
+from kgrun.runtime.compile.nvrtc import Compiled, compile_cuda
 from kgrun.runtime.devices.cuda_cubin import Parameter, read_cubin
 from kgrun.runtime.devices.cuda_driver import Driver, FunctionFacts, LoadFailed
 from kgrun.runtime.devices.cuda_errors import translate
@@ -54,14 +54,19 @@ class CodeStore:
         self._kernels: dict[tuple[_Key, str], LoadedKernel] = {}
 
     def compile_all(self, codes: Iterable[KernelCode]) -> None:
-        """Compile what is not compiled yet, several at a time; loading stays with `kernel`."""
-        missing = {_key(code): code for code in codes if (_key(code), code.entry) not in self._images}
-        if len(missing) < 2:
+        """Compile each source once for all its kernels, several sources at a time; loading stays with `kernel`."""
+        groups: dict[_Key, dict[str, KernelCode]] = {}
+        for code in codes:
+            if (_key(code), code.entry) not in self._images:
+                groups.setdefault(_key(code), {})[code.entry] = code
+        if len(groups) < 2:
+            for group in groups.values():
+                self._compile(list(group.values()))
             return
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1, len(missing))) as pool:
-            for _ in pool.map(self._image, missing.values()):
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1, len(groups))) as pool:
+            for _ in pool.map(self._compile, [list(group.values()) for group in groups.values()]):
                 pass
 
     def kernel(self, code: KernelCode) -> LoadedKernel:
@@ -77,10 +82,13 @@ class CodeStore:
         self._modules.clear()
         self._images.clear()
 
+    def _compile(self, codes: Sequence[KernelCode]) -> None:
+        self._images.update({(_key(codes[0]), entry): image for entry, image in _compile(codes, self._arch).items()})
+
     def _image(self, code: KernelCode) -> _Image:
         key = (_key(code), code.entry)
         if key not in self._images:
-            self._images[key] = _compile(code, self._arch)
+            self._compile([code])
         return self._images[key]
 
     def _load(self, code: KernelCode) -> LoadedKernel:
@@ -99,42 +107,63 @@ def _key(code: KernelCode) -> _Key:
     return (code.text if code.text is not None else code.image, code.options, code.include_dirs, code.language)
 
 
-def _compile(code: KernelCode, arch: str) -> _Image:
+def _compile(codes: Sequence[KernelCode], arch: str) -> dict[str, _Image]:
+    """The images of kernels of one source, by entry."""
+    code = codes[0]
+    if code.language == "cuda":
+        return _compile_source(codes, arch)
     if code.language == "cubin":
         data = code.image or b""
-        kernels = read_cubin(data)
-        if kernels and code.entry not in kernels:
-            raise _no_entry(code, list(kernels))
-        return _Image(data, code.entry, kernels[code.entry].parameters if kernels else None)
-    if code.language == "ptx":
+        kernels = {name: facts.parameters for name, facts in read_cubin(data).items()}
+    else:
         text = code.text if code.text is not None else (code.image or b"").decode("utf-8", "replace")
-        entries = ptx_parameters(text)
-        if code.entry not in entries:
-            raise _no_entry(code, list(entries))
-        return _Image(text.encode().rstrip(b"\0") + b"\0", code.entry, entries[code.entry])
-    return _compile_source(code, arch)
+        data, kernels = text.encode().rstrip(b"\0") + b"\0", ptx_parameters(text)
+    for code in codes:
+        if code.entry not in kernels and (kernels or code.language == "ptx"):
+            raise _no_entry(code, list(kernels))
+    return {code.entry: _Image(data, code.entry, kernels.get(code.entry)) for code in codes}
 
 
-def _compile_source(code: KernelCode, arch: str) -> _Image:
-    text = code.text or ""
-    base = re.split(r"[<(]", code.entry)[0].rsplit("::", 1)[-1].strip()
-    if not re.search(rf"\b{re.escape(base)}\b", text) and "#include" not in text and "##" not in text:
-        raise _no_entry(code, _GLOBAL.findall(text))
-    plain = base == code.entry and 'extern "C"' in text
-    for names in ([], [code.entry]) if plain else ([code.entry],):
-        compiled = compile_cuda(
-            text,
-            name=code.label,
-            arch=arch,
-            options=code.options,
-            include_dirs=code.include_dirs,
-            name_expressions=names,
-        )
+def _compile_source(codes: Sequence[KernelCode], arch: str) -> dict[str, _Image]:
+    """Compile once; templates, namespaces and C++ functions are found by their name expressions."""
+    first, text = codes[0], codes[0].text or ""
+    for code in codes:
+        if not re.search(rf"\b{re.escape(_base(code.entry))}\b", text) and "#include" not in text and "##" not in text:
+            raise _no_entry(code, _GLOBAL.findall(text))
+    plain = 'extern "C"' in text
+    expressions = [code.entry for code in codes if not plain or _base(code.entry) != code.entry]
+    compiled = _nvrtc(first, arch, expressions)
+    kernels = read_cubin(compiled.image)
+    missing = [code.entry for code in codes if code.entry not in kernels and code.entry not in expressions]
+    if missing and kernels:  # a C++ function in a source that has extern "C" elsewhere
+        try:
+            compiled = _nvrtc(first, arch, [*expressions, *missing])
+        except CompileError as error:
+            raise _no_entry(next(code for code in codes if code.entry in missing), list(kernels)) from error
         kernels = read_cubin(compiled.image)
+    images = {}
+    for code in codes:
         symbol = compiled.lowered_names.get(code.entry, code.entry)
-        if symbol in kernels or not kernels:
-            return _Image(compiled.image, symbol, kernels[symbol].parameters if kernels else None)
-    raise _no_entry(code, list(kernels))
+        if kernels and symbol not in kernels:
+            raise _no_entry(code, list(kernels))
+        images[code.entry] = _Image(compiled.image, symbol, kernels[symbol].parameters if kernels else None)
+    return images
+
+
+def _base(entry: str) -> str:
+    """`fill` of `a::fill<float, 3>`."""
+    return re.split(r"[<(]", entry)[0].rsplit("::", 1)[-1].strip()
+
+
+def _nvrtc(code: KernelCode, arch: str, expressions: Sequence[str]) -> Compiled:
+    return compile_cuda(
+        code.text or "",
+        name=code.label,
+        arch=arch,
+        options=code.options,
+        include_dirs=code.include_dirs,
+        name_expressions=expressions,
+    )
 
 
 def _no_entry(code: KernelCode, known: Sequence[str]) -> CompileError:

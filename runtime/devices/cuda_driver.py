@@ -224,7 +224,8 @@ class PyCudaDriver:
 
     def elapsed_ns(self, start: Any, end: Any) -> int:
         end.synchronize()
-        return round(end.time_since(start) * 1e6)
+        milliseconds: float = end.time_since(start)
+        return round(milliseconds * 1e6)
 
     def synchronize(self) -> None:
         self._stream.synchronize()

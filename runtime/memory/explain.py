@@ -9,6 +9,7 @@ from kgrun.graphs.errors import UsageError, did_you_mean
 from kgrun.runtime.memory.explain_index import PlanIndex, StepRef
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.program import Buffer, Decision, MemoryClass, Pointer, Program
+from kgrun.runtime.streams import plan_streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,13 @@ def why_alone(index: PlanIndex, buffer: Buffer, place: Placement) -> str:
     others = [p for p in index.dynamic if p.buffer != place.buffer]
     if not others:
         return "there is no other dynamic buffer"
-    free = [p for p in others if not index.program.buffers[p.buffer].no_reuse and _apart(index, p, place)]
+    apart = [p for p in others if not index.program.buffers[p.buffer].no_reuse and _apart(index, p, place)]
+    free = _ordered(index, place, apart)
+    if apart and not free:
+        return (
+            f"conflicts: {len(apart):,} of the {len(others):,} other dynamic buffers come before or after it in the "
+            f"list, but on other streams, and nothing makes one wait for the end of the other"
+        )
     if not free:
         return f"conflicts: each of the {len(others):,} other dynamic buffers holds data during its life"
     largest = max(free, key=lambda p: p.aligned)
@@ -210,6 +217,28 @@ def why_alone(index: PlanIndex, buffer: Buffer, place: Placement) -> str:
         f"{len(free):,} of {len(others):,} dynamic buffers live at other times, the largest {largest.name} with "
         f"{largest.aligned:,} bytes, but each found room elsewhere; {proof}"
     )
+
+
+def _ordered(index: PlanIndex, place: Placement, others: list[Placement]) -> list[Placement]:
+    """Those whose last steps have ended before its first ones start, or the other way round (S58)."""
+    if len({step.stream for step in index.program.steps}) < 2:
+        return others
+    streams = plan_streams(index.program)
+
+    def ends(p: Placement) -> tuple[list[int], list[int]]:
+        """The first and the last step of each stream that touch the buffer."""
+        touches = index.touches[p.buffer]
+        first = {streams.stream_of[t]: t for t in reversed(touches)}
+        return list(first.values()), list({streams.stream_of[t]: t for t in touches}.values())
+
+    first, last = ends(place)
+
+    def apart(other: Placement) -> bool:
+        starts, stops = ends(other)
+        before = all(streams.precedes(a, b) for a in last for b in starts)
+        return before or all(streams.precedes(a, b) for a in stops for b in first)
+
+    return [p for p in others if apart(p)]
 
 
 def _why_static(index: PlanIndex, buffer: Buffer) -> str:

@@ -63,7 +63,7 @@ def test_unknown_option_is_usage_with_a_suggestion(kgrun: Any) -> None:
     result = kgrun("validate", "x.json", "--allow-emty")
     assert result.code == 2
     assert result.err.splitlines() == [
-        "error[KG250]: No such option: --allow-emty",
+        "error[KG250]: no option --allow-emty",
         "  help: did you mean --allow-empty or --allow-external-data?",
     ]
 

@@ -136,21 +136,51 @@ def test_unknown_planner_is_usage(kgrun: Any, chain: Path, problem: Path) -> Non
         assert "planners: auto, " in result.err
 
 
-def test_explain_a_kernel_and_a_tensor(kgrun: Any, chain: Path) -> None:
-    kernel = kgrun("explain", chain, "k1", "--memory", "none")
+def test_explain_a_kernel_a_tensor_and_the_peak(kgrun: Any, chain: Path, faults: Any) -> None:
+    from kgrun.cli.render.schema import report_schema
+
+    kernel = kgrun("explain", chain, "k1", "--memory", "none", "--target", "cpu")
     assert kernel.code == 0
-    assert kernel.out.splitlines()[0] == "kernel k1: Abs on stream compute, number 1 in order"
-    assert "  waits for  k0" in kernel.out.splitlines()
+    assert kernel.out.splitlines()[:3] == ["kernel k1: Abs on stream compute", "  inputs     t1", "  outputs    t2"]
     tensor = kgrun("explain", chain, "t1", "--memory", "none").out.splitlines()
     assert tensor[:4] == [
         "tensor t1: intermediate",
         "  type       float32[8], 32 B",
-        "  written by k0",
-        "  read by    k1",
+        "  written by k0 (step 0)",
+        "  read by    k1 (step 1)",
     ]
     assert "  alive      steps 0 to 1 (k0 to k1)" in tensor
-    assert "an input keeps its bytes for the session" in kgrun("explain", chain, "x").out
-    assert kgrun("explain", chain, "y", "--json").json()["tensor"]["output"] is True
+    peak = kgrun("explain", chain, "--memory", "none").out.splitlines()
+    assert peak[0] == "peak: step 1, k1: 1 KiB of dynamic memory, one of 2 steps that hold as much"
+    schema = {"$ref": "#/$defs/explain", "$defs": report_schema()["$defs"]}
+    for name in (["k1"], ["t1"], []):
+        assert faults(kgrun("explain", chain, *name, "--json").json(), schema) == []
+
+
+def test_pictures_are_files(kgrun: Any, chain: Path, problem: Path, tmp_path: Path) -> None:
+    for file in (chain, problem):
+        html, svg = tmp_path / "plan.html", tmp_path / "plan.svg"
+        result = kgrun("plan-memory", file, "--memory", "none", "--html", html, "--svg", svg, "-q")
+        assert (result.code, result.out) == (0, "")
+        assert html.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+        assert svg.read_text(encoding="utf-8").startswith("<svg ")
+        html.unlink()
+        svg.unlink()
+
+
+def test_planners_side_by_side(kgrun: Any, chain: Path, problem: Path) -> None:
+    for file in (chain, problem):
+        rows = kgrun("plan-memory", file, "--compare", "--json").json()["planners"]
+        assert rows[0]["planner"] == "auto"
+        assert all(row["lower_bound"] <= row["height"] for row in rows)
+        assert "\nPlanners\n" in kgrun("plan-memory", file, "--compare").out
+    assert "planners" not in kgrun("plan-memory", chain, "--json").json()
+
+
+def test_text_report_has_a_sketch_and_no_escape_codes(kgrun: Any, chain: Path) -> None:
+    out = kgrun("plan-memory", chain, "--memory", "none").out
+    assert "\nDynamic memory over time\n" in out
+    assert "\x1b" not in out
 
 
 def test_explain_of_an_unknown_name_is_usage(kgrun: Any, chain: Path) -> None:

@@ -46,19 +46,27 @@ def test_time_limit_that_is_kept_changes_nothing(process: Any, graph_file: Any) 
     assert process("validate", "missing.json", "--timeout", "50").code == 3
 
 
-def test_results_being_written_are_left_alone(process: Any, graph_file: Any) -> None:
-    slow = """
-import sys, time
-import kgrun.cli.boundary as boundary, kgrun.cli.output as output
-def write(text, original=boundary.write_stdout):
-    time.sleep(0.8)
-    original(text)
-output.write_stdout = write
-import kgrun.cli.entry as entry
-sys.exit(entry.main(sys.argv[1:]))
+def test_results_being_written_are_left_alone(process: Any) -> None:
+    code = """
+import time
+from kgrun.cli import timeout
+timeout.supervise(2.0, json=False)
+timeout.commit()
+time.sleep(2.5)
+print("whole")
 """
-    result = process("validate", graph_file(), "--timeout", "0.7", "--json", code=slow)
-    assert (result.code, json.loads(result.out)["ok"]) == (0, True)
+    result = process(code=code)
+    assert (result.code, result.out, result.err) == (0, "whole\n", "")
+
+
+def test_commands_commit_before_they_write(kgrun: Any, graph_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kgrun.cli import output, timeout
+
+    events: list[str] = []
+    monkeypatch.setattr(timeout, "commit", lambda: events.append("commit"))
+    monkeypatch.setattr(output, "write_stdout", lambda text: events.append("write"))
+    assert kgrun("validate", graph_file(), "--json").code == 0
+    assert events == ["commit", "write"]
 
 
 def test_crash_of_the_command_is_said(process: Any) -> None:

@@ -34,6 +34,33 @@ static __noinline__ __device__ void shuffle(u32 kind, u32 T, u32* mail, u32 grou
     }
 }
 
+// The shuffles of all threads at once, where every lane of every warp is there. Its iterations are independent, and the
+// translator tells LLVM so (emit.PARALLEL): the loop runs in vector registers.
+extern "C" __device__ void kg_shuffle_all(u32 kind, u32 T, u64 words) {
+    u32* mail = (u32*)words;
+    ONCE for (u32 t = 0; t < T; t++) {
+        int lane = t & 31, amount = mail[T + t] & 31, control = mail[2 * T + t], segment = control >> 8 & 31;
+        int low = lane & segment, high = low | (control & 31 & ~segment);
+        int up = lane - amount, down = lane + amount, cross = lane ^ amount, index = low | (amount & ~segment);
+        int from = kind == K_shfl_up ? up : kind == K_shfl_down ? down : kind == K_shfl_bfly ? cross : index;
+        int valid = kind == K_shfl_up ? from >= high : from <= high;
+        u32 place = t - lane + (valid ? from : lane);
+        mail[24 * T + t] = mail[place < T ? place : t];
+        mail[25 * T + t] = valid;
+    }
+}
+
+// Whether every thread's member mask names its whole warp.
+extern "C" __device__ u32 kg_masks_miss(u32 T, u64 words) {
+    u32* mail = (u32*)words;
+    u32 miss = 0;
+    ONCE for (u32 t = 0; t < T; t++) {
+        u32 rest = T - (t & ~31u), whole = rest >= 32 ? ~0u : (1u << (rest & 31)) - 1;
+        miss |= ~mail[3 * T + t] & whole;
+    }
+    return miss;
+}
+
 static __noinline__ __device__ void vote(u32 kind, u32 T, u32* mail, u32 group) {
     u32 ballot = 0;
     ONCE for (u32 lane = 0; lane < 32; lane++)

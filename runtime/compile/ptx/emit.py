@@ -48,6 +48,8 @@ HIDDEN = (
 )
 # Functions of the runtime that every kernel shares, compiled once.
 SHARED_CODE = frozenset("kg_run kg_access kg_collect kg_vprintf kg_assert kg_trap kg_fence kg_copy_async".split())
+# Functions of the runtime whose loop iterations are independent of each other.
+PARALLEL = frozenset(("kg_shuffle_all", "kg_masks_miss"))
 HIDDEN_PARAMETERS = ", ".join(f"{kind} {name}" for kind, name in HIDDEN)
 HIDDEN_TYPES = ", ".join(kind for kind, _ in HIDDEN)
 

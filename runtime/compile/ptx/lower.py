@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgrun.runtime.compile.ptx import atomics, control, convert, floats, halves, integers, memory, region, warp
+from kgrun.runtime.compile.ptx import atomics, control, convert, floats, halves, integers, memory, region, remat, warp
 from kgrun.runtime.compile.ptx.emit import (
     HIDDEN_PARAMETERS,
+    PARALLEL,
     SHARED_CODE,
     Emitter,
     Program,
@@ -44,6 +45,12 @@ class Lowering(Emitter):
         suspends = [n for n, i in enumerate(flow.instructions) if is_suspend(i)] if function.is_entry else []
         self.points = sorted({*suspends, *self.spins})
         self.live = live_across(flow, function.registers, self.points) if self.points else {}
+        again = remat.recomputable(function, flow) if self.points else {}
+        self.recompute = {
+            index: list(dict.fromkeys(place for name in names for place in again.get(name, ())))
+            for index, names in self.live.items()
+        }
+        self.live = {index: [name for name in names if name not in again] for index, names in self.live.items()}
         self.frame, self.frame_bytes = _frame(function, self.live)
         self.kinds: list[int] = [0]  # kind of each state; state 0 is the start
         self.places: list[Location] = [NOWHERE]
@@ -108,6 +115,8 @@ class Lowering(Emitter):
                 self.branch(condition, target, f"B{number + 1}")
             else:
                 self.jump(target)
+            if self.bare and self.metadata and self._block_of(i.operands[0]) <= number:
+                self.lines[-1] += region.PARALLEL_LOOP
             return True
         then = self.fresh_label("leave")
         if condition:
@@ -146,12 +155,20 @@ class Lowering(Emitter):
             stored = "i8" if kind == "i1" else kind
             value = self.value(f"load {stored}, ptr {self._saved(name)}{self.metadata}")
             self.write(name, self.value(f"trunc i8 {value} to i1") if kind == "i1" else value, kind)
+        self._compute_again(self.recompute[index])
+        self.here = i
         for name, word, kind in wait.take:
             if name == "_":
                 continue
             stored = "i32" if kind == "i1" else kind
             value = self.value(f"load {stored}, ptr {self._mail(word)}, align 4{self.metadata}")
             self.write(name, self.value(f"trunc i32 {value} to i1") if kind == "i1" else value, kind)
+
+    def _compute_again(self, indices: list[int]) -> None:
+        for index in indices:
+            i = self.here = self.flow.instructions[index]
+            rule = RULES.get(i.parts[0]) or RULES[f"{i.parts[0]}:{class_of(value_type(i))}"]
+            rule(self, i)
 
     def _yield(self, index: int, i: Instruction) -> None:
         if not any("%spin =" in line for line in self.entry):
@@ -285,6 +302,8 @@ def lower_function(program: Program, name: str, of_runtime: bool) -> str:
     assert module is not None
     function = module.function(name)
     lowering = Lowering(program, function, of_runtime, build_flow(function))
+    if of_runtime and name in PARALLEL:
+        lowering.metadata = ", !llvm.access.group !1"
     _call_variables(lowering, function)
     parameters = [] if of_runtime else [HIDDEN_PARAMETERS]
     if function.results and function.results[0].is_array:
@@ -302,7 +321,7 @@ def lower_function(program: Program, name: str, of_runtime: bool) -> str:
             lowering.entry.append(f'  store {kind} %"A{param.name}", ptr %"V{param.name}"')
     lowering.walk()
     linkage = "" if name in SHARED_CODE else "internal "
-    inline = " alwaysinline" if of_runtime and len(function.body) < 90 and name not in SHARED_CODE else ""
+    inline = " alwaysinline" if of_runtime and len(function.body) < 90 and name not in SHARED_CODE | PARALLEL else ""
     head = f'define {linkage}{control.result_type(function.results)} @"{name}"({", ".join(parameters)}){inline} {{'
     return "\n".join([head, "entry:", *lowering.entry, "  br label %B0", *lowering.lines, "}"])
 

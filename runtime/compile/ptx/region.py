@@ -7,7 +7,12 @@ from kgrun.runtime.compile.ptx.layout import BLOCK, LAUNCH, offset_of
 
 # Accesses of different threads between two suspend points have no order (what has one is a race), so LLVM may take
 # the iterations over threads as parallel: group !1 says it of the accesses, the loop's metadata of the loop.
-METADATA = "!0 = !{}\n!1 = distinct !{}\n!9 = !{i32 1, i32 1025}\n!10 = !{i32 0, i32 1024}"
+METADATA = """!0 = !{}
+!1 = distinct !{}
+!2 = distinct !{!2, !3}
+!3 = !{!"llvm.loop.parallel_accesses", !1}
+!9 = !{i32 1, i32 1025}"""
+PARALLEL_LOOP = ", !llvm.loop !2"
 _FIRST_LOOP = 100
 
 
@@ -102,9 +107,8 @@ def _region(states: int) -> str:
         "}",
     ]
     loops = [
-        f"!{_FIRST_LOOP + state} = distinct !{{!{_FIRST_LOOP + state}, !{_FIRST_LOOP - 1}}}" for state in range(states)
+        f"!{_FIRST_LOOP + state} = distinct !{{!{_FIRST_LOOP + state}, !3}}" for state in range(states)
     ]
-    loops.append(f'!{_FIRST_LOOP - 1} = !{{!"llvm.loop.parallel_accesses", !1}}')
     return "\n".join(lines + loops)
 
 

@@ -60,8 +60,26 @@ static __noinline__ __device__ void run_lanes(Launch* L, Block* B, u32 w) {
     settle(L, B, w);
 }
 
+// The common case of release_warp: all live lanes wait in one state for each other.
+static __noinline__ __device__ bool release_uniform_warp(Launch* L, Block* B, u32 w) {
+    int state = ((int*)B->uniform)[w];
+    u32 alive = words(B->alive)[w], base = w * 32;
+    if (state < 0 || !alive || words(B->ready)[w]) return false;
+    u32 kind = kind_of(L, state);
+    if ((kind & 255) < K_syncwarp) return false;
+    u32* masks = words(B->mail) + 3 * L->threads + base;
+    if ((kind & 255) != K_activemask)
+        ONCE for (u32 lane = 0; lane < 32; lane++)
+            if (alive >> lane & 1 && (alive & ~masks[lane])) return false;
+    kg_collect(L, B, base, alive, kind);
+    words(B->ready)[w] = alive;
+    words(B->warp_epochs)[w]++;
+    return true;
+}
+
 // Lets warp w's warp-wide operations go whose lanes are all there. True if a lane may run on.
 static __noinline__ __device__ bool release_warp(Launch* L, Block* B, u32 w) {
+    if (release_uniform_warp(L, B, w)) return true;
     u32 alive = words(B->alive)[w], ready = words(B->ready)[w];
     int* pend = (int*)B->pend;
     u32 base = w * 32, handled = ready;
@@ -228,10 +246,59 @@ static __noinline__ __device__ void begin_block(Launch* L, Block* B) {
     B->epoch = B->idle = 0;
 }
 
+// Runs the block on from a released state while all its threads go the same way, all of them at once. Returns the
+// state at which that ended: one that the general scheduler must release, -1 where the block ended, -2 where threads
+// differ.
+static __noinline__ __device__ int run_together(Launch* L, Block* B, int state) {
+    u32 T = L->threads;
+    ONCE while (!L->stop) {
+        state = kg_region(L, B, state, 0, T);
+        if (state < 0) return state;
+        u32 kind = kind_of(L, state), plain = kind & 255;
+        if (kind == K_barrier) {
+            B->epoch++;
+            continue;
+        }
+        if (plain < K_syncwarp || (plain != K_activemask && kg_masks_miss(T, B->mail))) return state;
+        if (plain >= K_shfl_up && plain <= K_shfl_idx)
+            kg_shuffle_all(plain, T, B->mail);
+        else
+            ONCE for (u32 w = 0; w < L->warps; w++) kg_collect(L, B, w * 32, words(B->alive)[w], kind);
+    }
+    return -1;
+}
+
+// The state that all threads share, if the block has kept together and its kind of launch allows to go on so; else -1.
+static __noinline__ __device__ int common_state(Launch* L, Block* B) {
+    if (L->schedule || L->checks || !L->looped || B->live != L->threads) return -1;
+    int state = ((int*)B->uniform)[0];
+    ONCE for (u32 w = 0; w < L->warps; w++)
+        if (((int*)B->uniform)[w] != state || words(B->ready)[w] != words(B->alive)[w]) return -1;
+    return state;
+}
+
+// Takes over from run_together: each warp's own state. True if the block has ended.
+static __noinline__ __device__ bool part_ways(Launch* L, Block* B, int state) {
+    if (state == -1) {
+        B->live = 0;
+        return true;
+    }
+    ONCE for (u32 w = 0; w < L->warps; w++) {
+        words(B->ready)[w] = 0;
+        if (state >= 0)
+            ((int*)B->uniform)[w] = state;
+        else
+            settle(L, B, w);
+    }
+    return B->live == 0;
+}
+
 // Runs the block until it ends, or until all its live threads spin for long. True if it has ended.
 static __noinline__ __device__ bool run_block(Launch* L, Block* B) {
     u32* order = words(B->order);
     while (!L->stop) {
+        int together = common_state(L, B);
+        if (together >= 0 && part_ways(L, B, run_together(L, B, together))) return true;
         bool moved = false;
         make_order(L, B, order, L->warps);
         ONCE for (u32 n = 0; n < L->warps; n++) moved |= run_warp(L, B, order[n]);

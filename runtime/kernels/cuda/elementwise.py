@@ -1,8 +1,8 @@
 """Elementwise operators on CUDA: one generated kernel each, with broadcasting.
 
 Operands that are contiguous or single elements run through a loop with 16-byte accesses; others are addressed by
-strides over the collapsed shape, passed as arguments, so that a source depends on dtypes and rank alone. Output 0 may be
-an input's memory: a thread reads all operands of its elements before it writes them.
+strides over the collapsed shape, passed as arguments, so that a source depends on dtypes and rank alone. Output 0 may
+be an input's memory: a thread reads all operands of its elements before it writes them.
 """
 
 from __future__ import annotations
@@ -208,7 +208,8 @@ def _strided_text(sources: Sequence[Source], scalars: Scalars, out: str, rank: i
     takes = "".join(_take(source, f"p{k}[o{k}]", "    ") for k, source in enumerate(sources))
     return f"""{_head([source.dtype for source in sources], out, scalars)}
 struct Layout {{ long long size[{rank}]; long long step[{len(sources)}][{rank}]; }};
-extern "C" __global__ void __launch_bounds__(256) kg_elementwise({_parameters(sources)}O* q, const Layout g, long long n) {{
+extern "C" __global__ void __launch_bounds__(256) kg_elementwise(
+    {_parameters(sources)}O* q, const Layout g, long long n) {{
   const long long grid = gridDim.x * (long long)blockDim.x;
   for (long long flat = blockIdx.x * (long long)blockDim.x + threadIdx.x; flat < n; flat += grid) {{
     const {index} i = ({index})flat;

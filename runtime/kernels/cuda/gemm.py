@@ -26,9 +26,9 @@ def tile_for(dtype: str, m: int, n: int, batch: int) -> Tile:
     if dtype in TENSOR_TYPES:
         large = m > 64 and n > 64 and -(-m // 128) * -(-n // 128) * batch >= 132
         return (
-            Tile(128, 128, 128, "kg_gemm_warps<128, 128, 32>")
+            Tile(128, 128, 256, "kg_gemm_warps<128, 128, 32, 2, 4>")
             if large
-            else Tile(64, 64, 128, "kg_gemm_warps<64, 64, 32>")
+            else Tile(64, 64, 128, "kg_gemm_warps<64, 64, 32, 2, 2>")
         )
     if n <= 8:
         return Tile(128, 8, 128, "kg_gemm_threads<128, 8, 16, 8, 1>")
@@ -61,14 +61,14 @@ def gemm_source(name: str, dtype: str, tile: Tile, problem: str, parameters: str
         setup: statements that fill `g` for batch `z`.
     """
     tensor = dtype in TENSOR_TYPES
-    # Below compute capability 8.0 tensor cores take no bfloat16: the same tile by threads.
+    # Below compute capability 8.0 there is no such product: the same tile by threads.
     fallback = tile.core
+    head = ""
     if tensor:
-        fallback = f"kg_gemm_threads<{tile.m}, {tile.n}, 16, {tile.m // 16}, {tile.n // 8}>"
-    head = "#define KG_TENSOR_CORES\n#include <mma.h>\n" if tensor else ""
-    return f"""{prelude([dtype])}#if __CUDA_ARCH__ >= 800 || defined(KG_ANY_ARCH)
-{head}#endif
-{cuda_file("gemm.cuh")}
+        fallback = f"kg_gemm_threads<{tile.m}, {tile.n}, 16, {tile.m // 16}, {tile.n * 16 // tile.threads}>"
+        kind = "f16" if dtype == "float16" else "bf16"
+        head = f'#if __CUDA_ARCH__ >= 800\n#define KG_TENSOR_CORES "{kind}"\n#endif\n'
+    return f"""{prelude([dtype])}{head}{cuda_file("gemm.cuh")}
 typedef {c_type(dtype)} E;
 struct Problem {{
   typedef {shared_type(dtype)} S;

@@ -76,7 +76,8 @@ def _carry(out: TensorType, items: Constant) -> Lowered:
     each = _CARRIED // width
     text = f"{prelude([out.dtype])}typedef {DTYPES[out.dtype].c_type} O;\n" + (
         f"struct Items {{ {carrier} at[{each}]; }};\n"
-        'extern "C" __global__ void kg_store(O* q, const __grid_constant__ Items items, long long first, long long n) {\n'
+        'extern "C" __global__ void kg_store(\n'
+        "    O* q, const __grid_constant__ Items items, long long first, long long n) {\n"
         "  for (long long i = threadIdx.x; i < n; i += blockDim.x) q[first + i] = kg_to<O>(items.at[i]);\n}\n"
     )
     work = []

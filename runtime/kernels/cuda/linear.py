@@ -14,7 +14,7 @@ from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.linear import gemm_sizes
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
-from kgrun.runtime.kernels.base import KernelCall, LibraryRoutine, Lowered, Operand, on_cuda
+from kgrun.runtime.kernels.base import CopyOperand, KernelCall, LibraryRoutine, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     code,
     collapse,
@@ -133,10 +133,9 @@ def _fits_blas(p: Product) -> bool:
 def _with_blas(p: Product, dtype: str) -> Lowered:
     """cuBLAS is column-major: Dᵀ = Bᵀ·Aᵀ, and a row-major matrix is its own transpose read by columns."""
     width = itemsize(dtype)
-    work: list[KernelCall | LibraryRoutine] = []
+    work: list[KernelCall | LibraryRoutine | CopyOperand] = []
     if p.c is not None:
-        for copy in strided_copy(target(), source_input(2), (p.m, p.n), strides_of((p.m, p.n)), p.c, width):
-            work.append(copy)  # type: ignore[arg-type]
+        work += strided_copy(target(), source_input(2), (p.m, p.n), strides_of((p.m, p.n)), p.c, width)
     turned = (p.b[1] != 1, p.a[1] != 1)
     config = {
         "dtype": dtype,

@@ -108,7 +108,8 @@ extern "C" __global__ void __launch_bounds__(256) kg_gather(
   }}
 }}
 """
-    args = (target(), source_input(0), source_input(1), *map(int64, (data.shape[axis], indices.size, inner, total)))
+    sizes = [int64(size) for size in (data.shape[axis], indices.size, inner, total)]
+    args: list[Operand | Value | None] = [target(), source_input(0), source_input(1), *sizes]
     return Lowered((launch(code("kg_gather", text), args, total),))
 
 
@@ -135,7 +136,8 @@ def _pad(call: OpCall) -> Lowered:
     place = _PLACE[mode]
     text = f"""typedef {unit} E;
 struct Layout {{ long long size[{rank}]; long long source[{rank}]; long long before[{rank}]; }};
-extern "C" __global__ void __launch_bounds__(256) kg_pad(E* q, const E* p, const E* fill, E value, const Layout g, long long n) {{
+extern "C" __global__ void __launch_bounds__(256) kg_pad(
+    E* q, const E* p, const E* fill, E value, const Layout g, long long n) {{
   const long long grid = gridDim.x * (long long)blockDim.x;
   if (fill) value = *fill;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += grid) {{

@@ -33,7 +33,8 @@ _FEW_FILTERS = 8  # filters a group below which a matrix tile would be mostly em
 
 def geometry_struct(rank: int) -> str:
     """The C struct of `geometry`."""
-    return f"struct Window {{ long long input[{rank}], output[{rank}], stride[{rank}], dilation[{rank}], begin[{rank}]; }};\n"
+    members = ", ".join(f"{name}[{rank}]" for name in ("input", "output", "stride", "dilation", "begin"))
+    return f"struct Window {{ long long {members}; }};\n"
 
 
 def geometry(window: Window) -> Value:
@@ -54,11 +55,10 @@ def _conv(call: OpCall) -> Lowered:
 
 def _coordinates(rank: int, flat: str, index: str) -> str:
     """C statements: output coordinates y0, y1, … of flat position `flat`, which becomes the batch index."""
-    lines = []
-    for axis in range(rank - 1, -1, -1):
-        lines.append(
-            f"const {index} y{axis} = {flat} % ({index})v.output[{axis}]; {flat} /= ({index})v.output[{axis}];"
-        )
+    lines = [
+        f"const {index} y{axis} = {flat} % ({index})v.output[{axis}]; {flat} /= ({index})v.output[{axis}];"
+        for axis in range(rank - 1, -1, -1)
+    ]
     return " ".join(lines)
 
 
@@ -78,7 +78,7 @@ def _tap(kernel: Sequence[int], tap: str, index: str) -> str:
 
 
 def _implicit(call: OpCall, window: Window, group: int, index: str) -> KernelCall:
-    x, w, out = call.input(0), call.input(1), call.outputs[0]
+    x, w = call.input(0), call.input(1)
     kernel, rank = window.kernel, len(window.kernel)
     taps, places = prod(kernel), prod(window.output)
     m, n, k = w.shape[0] // group, x.shape[0] * places, prod(w.shape[1:])
@@ -102,9 +102,11 @@ def _implicit(call: OpCall, window: Window, group: int, index: str) -> KernelCal
     d[(b * filters + filter + ({index})r) * places + at] = kg_to<E>(s);
   }}"""
     setup = f"""g.x = x; g.w = w; g.bias = bias; g.d = d; g.v = v;
-    g.channels = ({index})channels; g.filters = ({index})(batch * m); g.places = ({index})places; g.plane = ({index})plane;
+    g.channels = ({index})channels; g.filters = ({index})(batch * m);
+    g.places = ({index})places; g.plane = ({index})plane;
     g.filter = ({index})(z * m); g.first = ({index})(z * (channels / batch));"""
-    parameters = "const E* x, const E* w, const E* bias, E* d, const Window v, long long channels, long long places, long long plane"
+    sizes_text = "long long channels, long long places, long long plane"
+    parameters = f"const E* x, const E* w, const E* bias, E* d, const Window v, {sizes_text}"
     text = gemm_source("kg_conv", x.dtype, tile, problem, parameters, setup)
     text = text.replace("struct Problem {", geometry_struct(rank) + "struct Problem {", 1)
     sizes = (x.shape[1], places, prod(window.input), m, n, k, group)
@@ -124,8 +126,9 @@ def _direct(call: OpCall, window: Window, group: int) -> KernelCall:
     index = index_type((x.size, w.size, out.size))
     text = f"""{prelude([x.dtype])}typedef {c_type(x.dtype)} E;
 typedef {compute_type(x.dtype)} T;
-{geometry_struct(rank)}extern "C" __global__ void __launch_bounds__(256) kg_conv_direct(const E* x, const E* w, const E* bias, E* d,
-    const Window v, long long filters, long long of_group, long long depth, long long groups, long long plane, long long n) {{
+{geometry_struct(rank)}extern "C" __global__ void __launch_bounds__(256) kg_conv_direct(
+    const E* x, const E* w, const E* bias, E* d, const Window v, long long filters, long long of_group,
+    long long depth, long long groups, long long plane, long long n) {{
   const long long grid = gridDim.x * (long long)blockDim.x;
   for (long long flat = blockIdx.x * (long long)blockDim.x + threadIdx.x; flat < n; flat += grid) {{
     {index} rest = ({index})flat;
@@ -171,7 +174,8 @@ def _pool(call: OpCall) -> Lowered:
 typedef {compute_type(source.dtype)} T;
 struct Sizes {{ long long at[{rank}]; }};
 {geometry_struct(rank)}extern "C" __global__ void __launch_bounds__(256) kg_pool(
-    const E* p, E* q, long long* indices, const Window v, const Sizes kernel, const Sizes end, long long plane, long long n) {{
+    const E* p, E* q, long long* indices, const Window v, const Sizes kernel, const Sizes end, long long plane,
+    long long n) {{
   const long long grid = gridDim.x * (long long)blockDim.x;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += grid) {{
     long long channel = i;

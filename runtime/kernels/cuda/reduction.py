@@ -145,11 +145,11 @@ def _init(kind: str, dtype: str) -> str:
 
 def _offset(name: str, flat: str, field: str, rank: int, index: str) -> str:
     lines = [f"{index} {name} = 0;", f"{{ {index} rest = {flat};"]
-    for axis in range(rank - 1, 0, -1):
-        lines.append(
-            f"{name} += rest % ({index})g.{field}[{axis}] * ({index})g.{field}_step[{axis}];"
-            f" rest /= ({index})g.{field}[{axis}];"
-        )
+    lines += [
+        f"{name} += rest % ({index})g.{field}[{axis}] * ({index})g.{field}_step[{axis}];"
+        f" rest /= ({index})g.{field}[{axis}];"
+        for axis in range(rank - 1, 0, -1)
+    ]
     lines.append(f"{name} += rest * ({index})g.{field}_step[0]; }}")
     return " ".join(lines)
 

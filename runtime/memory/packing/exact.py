@@ -31,7 +31,7 @@ class Rectangles:
 def search(
     blocks: Rectangles, rank: array[int], cap: int, rule: int, limit: int, deadline: float
 ) -> tuple[int, int, array[int]]:
-    """FOUND with offsets, IMPOSSIBLE (proven) or STOPPED at `limit` nodes or `deadline` (monotonic s); nodes; offsets.
+    """FOUND with offsets, IMPOSSIBLE (proven) or STOPPED at `limit` nodes or `deadline` (CPU seconds of the thread); nodes; offsets.
 
     A plan in which no block can move down is found, if there is one, by deciding for one section at a time which
     block lies on its floor, or that none does; then the floor rises to the next offset that a block there can take:
@@ -105,7 +105,7 @@ class _Search:
             if nodes >= limit:
                 return STOPPED, nodes
             nodes += 1
-            if nodes % 64 == 0 and time.monotonic() >= deadline:
+            if nodes % 64 == 0 and time.thread_time() >= deadline:
                 return STOPPED, nodes
             chosen = part.options[part.turn]
             part.turn += 1

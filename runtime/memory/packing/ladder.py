@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
-from time import monotonic
+from time import thread_time
 
 from .exact import FOUND, IMPOSSIBLE, STOPPED, Rectangles, search
 from .orders import View, ranked
@@ -20,7 +20,8 @@ RUNS = (
     ("U", 0.3, 2),
 )  # fmt: skip
 SHORT = 1500  # nodes of the first runs
-ATTEMPTS = 2 * len(RUNS)  # runs' worth of nodes for one cap before moving on
+ATTEMPTS = 2 * len(RUNS)  # runs' worth of nodes for the bound before moving on
+CLIMBING = len(RUNS)  # and for a cap above it
 
 
 @dataclass
@@ -46,11 +47,11 @@ def climb(view: View, pinned: array[int], chunk: int, bound: int, height: int, g
     out = Outcome(None, height, bound, 0)
     runs = _runs(view, order, seed)
     length = SHORT
-    while out.height > max(out.bound, goal) and out.nodes < budget and monotonic() < deadline:
+    while out.height > max(out.bound, goal) and out.nodes < budget and thread_time() < deadline:
         low = out.bound
         cap = max(low, goal)
         while low < out.height and out.nodes < budget:
-            status, height, offsets = _try(blocks, runs, cap, length, min(budget, out.nodes + ATTEMPTS * length), out, deadline)
+            status, height, offsets = _try(blocks, runs, cap, length, min(budget, out.nodes + (CLIMBING if out.nodes else ATTEMPTS) * length), out, deadline)
             if status == FOUND:
                 assert offsets is not None
                 out.height = height
@@ -61,12 +62,12 @@ def climb(view: View, pinned: array[int], chunk: int, bound: int, height: int, g
                 out.bound = low = min(out.height, cap // step * step + step)
             else:
                 low = cap + 1
-            if monotonic() >= deadline:
+            if thread_time() >= deadline:
                 return out
             cap = max(low, (low + out.height - 1) // 2)
             if out.height - low < max(step, out.height // 500):
                 break
-        length *= 2
+        length += length // 2
     return out
 
 
@@ -78,7 +79,7 @@ def _steps(view: View) -> tuple[int, ...]:
 def _try(blocks: Rectangles, runs: Iterator[tuple[array[int], int]], cap: int, length: int, budget: int, out: Outcome,
          deadline: float) -> tuple[int, int, array[int] | None]:  # fmt: skip
     """Short runs at one cap until one ends by itself or the budget does."""
-    while out.nodes < budget and monotonic() < deadline:
+    while out.nodes < budget and thread_time() < deadline:
         rank, rule = next(runs)
         status, nodes, offsets = search(blocks, rank, cap, rule, min(length, budget - out.nodes), deadline)
         out.nodes += max(nodes, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from time import monotonic, process_time
+from time import thread_time
 
 from .arena import Arena, step_up
 from .bounds import arena_bound
@@ -34,8 +34,8 @@ def pack(problem: Problem, options: PackOptions | None = None) -> Packing:
     options = options or PackOptions()
     if options.method not in METHODS:
         raise PackingError(f"no method {options.method!r}; there are {', '.join(METHODS)}")
-    begin = process_time()
-    deadline = monotonic() + options.time_limit
+    begin = thread_time()
+    deadline = thread_time() + options.time_limit
     offsets = array("q", bytes(8 * len(problem)))
     height = bound = nodes = 0
     optimal, heights, names = True, {}, []
@@ -53,7 +53,7 @@ def pack(problem: Problem, options: PackOptions | None = None) -> Packing:
         for s, h in heights.items()
     )
     return Packing(
-        offsets, height, bound, optimal, method or options.method, order, nodes, process_time() - begin,
+        offsets, height, bound, optimal, method or options.method, order, nodes, thread_time() - begin,
         options.seed, heights, fits,
     )  # fmt: skip
 
@@ -168,7 +168,7 @@ class _Solver:
                 if found and self.arena.chunk and max(map(int.__add__, found, view.size)) > self.arena.chunk:
                     continue
             self.offer(self.spread(found, live) if found else None, kind, order)
-            if self.done or monotonic() >= self.deadline:
+            if self.done or thread_time() >= self.deadline:
                 return
 
     def by_graph(self, method: str, most: int) -> None:

@@ -18,7 +18,7 @@ class PackOptions:
     ----------
     method : one of METHODS. `auto` runs the others it needs and never ends above `greedy-size`.
     node_limit : nodes the exact search may visit a component; the budget that decides results.
-    time_limit : seconds for the whole call, a safety net: a plan found by then is kept.
+    time_limit : CPU seconds for the whole call, a safety net: the best plan found by then is returned.
     capacity : bytes; a plan at or below it is enough, so the search stops there. None minimises.
     seed : picks the random orderings of large problems.
     """

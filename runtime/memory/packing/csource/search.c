@@ -267,7 +267,7 @@ static int run(Search *s, i64 limit, double deadline, i64 *nodes) {
         if ((++*nodes & 1023) == 0) {
             struct timespec now;
             if (PyErr_CheckSignals() < 0) return -1;
-            clock_gettime(CLOCK_MONOTONIC, &now);
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
             if ((double)now.tv_sec + 1e-9 * (double)now.tv_nsec >= deadline) return 2;
         }
         int32_t chosen = s->store[part->options + (size_t)part->turn++];

@@ -1,0 +1,1 @@
+"""Two reports side by side: what became slower or larger, beyond the noise of both."""
