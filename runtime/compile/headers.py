@@ -88,13 +88,15 @@ _NAMED = re.compile(rb"[<\"]([^>\"\n]+)[>\"]")
 
 
 def toolkit_include_dirs() -> list[Path]:
-    """The CUDA headers' folders: the NVIDIA wheels' if installed, else a toolkit's; empty where there is
-    neither."""
-    for root in _toolkit_roots():
-        if (root / "cuda_fp16.h").is_file():
-            cccl = [path for path in (root / "cccl",) if path.is_dir()]
-            return [root, *cccl]
-    return []
+    """The CUDA headers' folders: the NVIDIA wheels' if installed, else a toolkit's; empty where there is neither.
+
+    A place that also has the compiler's own headers (crt/, which mma.h needs) is preferred to one that lacks them.
+    """
+    found = [root for root in _toolkit_roots() if (root / "cuda_fp16.h").is_file()]
+    if not found:
+        return []
+    root = next((r for r in found if (r / "crt" / "mma.h").is_file()), found[0])
+    return [root, *(path for path in (root / "cccl",) if path.is_dir())]
 
 
 def _toolkit_roots() -> Iterator[Path]:

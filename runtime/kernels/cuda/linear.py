@@ -155,18 +155,17 @@ def _with_blas(p: Product, dtype: str) -> Lowered:
 
 
 def _scaled(p: Product, dtype: str) -> str:
-    """The result's expression of the sum `s` and C's element `c`; integers are scaled in double."""
+    """The result's expression of the sum `s` and C's element `c`; scaled integers are summed in double, then truncated."""
     compute = compute_type(dtype)
-    floating = DTYPES[dtype].kind == "float"
-    text = "s"
-    if p.alpha != 1:
-        text = "alpha * s" if floating else f"({compute})(alpha * (double)s)"
+    added = f"({compute})added[r * c_m + c * c_n]"
+    if DTYPES[dtype].kind != "float":
+        if p.alpha == 1 and (p.c is None or p.beta == 1):
+            return "s" if p.c is None else f"s + {added}"
+        return f"({compute})(alpha * (double)s" + (")" if p.c is None else f" + beta * (double){added})")
+    text = "s" if p.alpha == 1 else "alpha * s"
     if p.c is None:
         return text
-    added = f"({compute})added[r * c_m + c * c_n]"
-    if p.beta != 1:
-        added = f"beta * {added}" if floating else f"({compute})(beta * (double){added})"
-    return f"{text} + {added}"
+    return f"{text} + {added}" if p.beta == 1 else f"{text} + beta * {added}"
 
 
 def _own(p: Product, dtype: str) -> KernelCall:
