@@ -6,89 +6,161 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kgrun.runtime.devices.base import Device, PreparedStep
+from kgrun.runtime.devices.base import Device, PreparedStep, Replay
 from kgrun.runtime.execute import Observer, StepTimer, run_observed, run_steps
 from kgrun.runtime.program import Step
 
-# Marks around every step cost time of their own, so steps are timed in runs that do not count for the total.
-MAX_STEP_RUNS = 100
+MAX_STEP_RUNS = 30
+# Warm-up ends when the last runs agree within this share, or after so many.
+_STABLE_WITHIN = 0.02
+_STABLE_RUNS = 5
+_MAX_WARMUP = 50
+_MAX_WARMUP_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to measure.
+
+    Attributes:
+        iterations: whole runs that count.
+        warmup: runs before; None runs until times are stable.
+        duration: seconds to go on for instead of `iterations`.
+        per_step: time every step, in runs of its own.
+    """
+
+    iterations: int
+    warmup: int | None = None
+    duration: float | None = None
+    per_step: bool = True
 
 
 @dataclass(slots=True)
 class Measured:
-    """Raw nanoseconds: of whole runs, and of each step (one list a step)."""
+    """Raw nanoseconds: of whole runs, and of each step (one list a step) with the method of each."""
 
     totals: list[int] = field(default_factory=list)
     samples: list[list[int]] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
     timeline: list[tuple[int, int, int]] = field(default_factory=list)
     warmup: int = 0
+    floor_ns: int = 0
 
 
-def measure(
-    device: Device,
-    steps: Sequence[Step],
-    prepared: Sequence[PreparedStep],
-    *,
-    iterations: int,
-    warmup: int,
-    duration: float | None,
-    per_step: bool,
-    observers: Sequence[Observer] = (),
-    restore: Callable[[], None] | None = None,
-    before_last: Callable[[], None] | None = None,
-) -> Measured:
-    """Run and measure.
+class Runner:
+    """One program on one device, ready to be measured.
 
-    What the device holds afterwards is the work of the whole runs alone: `restore` is called after the warm-up and
-    after the runs in which steps are timed, so that updated parameters see exactly `iterations` updates.
+    Args:
+        replay: the whole program as one unit, where the device made one.
+        snapshot: keeps what runs update, and returns a call that puts it back; None where runs update nothing.
     """
-    result = Measured(warmup=warmup)
-    for _ in range(warmup):
-        run_steps(prepared)
-    device.synchronize()
-    timer = StepTimer(device, len(steps))
-    if device.info.kind == "cpu" and duration is None and not observers:
-        # Steps run one by one on the host clock: the marks cost nothing worth a second pass.
-        _restore(restore, warmup)
-        _run_totals(device, steps, prepared, result, iterations, None, [timer] if per_step else [], before_last)
-    else:
-        if per_step or observers:
-            watchers = [*observers, timer] if per_step else list(observers)
-            for _ in range(min(iterations, MAX_STEP_RUNS)):
-                run_observed(device, steps, prepared, watchers)
-        _restore(restore, warmup + (1 if per_step or observers else 0))
-        _run_totals(device, steps, prepared, result, iterations, duration, [], before_last)
-    result.samples = timer.samples
-    result.timeline = timer.timeline
-    return result
 
+    def __init__(
+        self,
+        device: Device,
+        steps: Sequence[Step],
+        prepared: Sequence[PreparedStep],
+        replay: Replay | None = None,
+        snapshot: Callable[[], Callable[[], None]] | None = None,
+    ) -> None:
+        self.device, self.steps, self.prepared = device, steps, prepared
+        self.replay, self._snapshot = replay, snapshot
+        self._restore: Callable[[], None] | None = None
+        self._dirty = False
 
-def _restore(restore: Callable[[], None] | None, runs: int) -> None:
-    if restore is not None and runs:
-        restore()
-
-
-def _run_totals(
-    device: Device,
-    steps: Sequence[Step],
-    prepared: Sequence[PreparedStep],
-    result: Measured,
-    iterations: int,
-    duration: float | None,
-    watchers: Sequence[Observer],
-    before_last: Callable[[], None] | None,
-) -> None:
-    deadline = None if duration is None else time.monotonic() + duration
-    done = 0
-    while (done < iterations) if deadline is None else (done == 0 or time.monotonic() < deadline):
-        done += 1
-        if before_last is not None and deadline is None and done == iterations:
-            before_last()
-        start = device.record()
-        if watchers:
-            run_observed(device, steps, prepared, watchers)
+    def issue(self) -> None:
+        """Start one whole run; it may still be going on when this returns."""
+        self._dirty = True
+        if self.replay is not None:
+            self.replay.launch()
         else:
-            run_steps(prepared)
-        end = device.record()
-        result.totals.append(device.elapsed_ns(start, end))
-    device.synchronize()
+            run_steps(self.prepared)
+
+    def restore(self) -> None:
+        """Undo the updates of the runs since the snapshot."""
+        if self._dirty and self._restore is not None:
+            self._restore()
+        self._dirty = False
+
+    def measure(
+        self, plan: Plan, observers: Sequence[Observer] = (), before_last: Callable[[], None] | None = None
+    ) -> Measured:
+        """Run and measure.
+
+        What the device holds afterwards is the work of the whole runs alone: updated parameters are restored after the
+        warm-up and after the runs in which steps are timed, so that they see exactly `iterations` updates.
+        """
+        result = Measured()
+        self._dirty = False
+        if self.device.info.kind == "cpu" and plan.duration is None and not observers:
+            # Marks on the host clock cost nothing worth a second pass.
+            self._keep_state(bool(plan.warmup))
+            self._warm_up(0 if plan.warmup is None else plan.warmup, result)
+            timer = StepTimer(self.device, len(self.steps))
+            self._totals(plan, result, [timer] if plan.per_step else [], before_last)
+            self._keep(timer, result)
+            return result
+        self._keep_state(plan.warmup != 0 or plan.per_step or bool(observers))
+        self._warm_up(plan.warmup, result)
+        if plan.per_step or observers:
+            self._time_steps(plan, observers, result)
+        self.restore()
+        self._totals(plan, result, [], before_last)
+        return result
+
+    def _keep_state(self, needed: bool) -> None:
+        """Remember what runs update, where runs that do not count will follow."""
+        self._restore = self._snapshot() if needed and self._snapshot is not None else None
+
+    def _warm_up(self, runs: int | None, result: Measured) -> None:
+        times: list[int] = []
+        limit = time.monotonic() + _MAX_WARMUP_SECONDS
+        while len(times) < (_MAX_WARMUP if runs is None else runs):
+            times.append(self._one())
+            last = times[-_STABLE_RUNS:]
+            stable = len(last) == _STABLE_RUNS and max(last) - min(last) <= _STABLE_WITHIN * max(last)
+            if runs is None and (stable or time.monotonic() > limit):
+                break
+        result.warmup = len(times)
+        self.restore()
+
+    def _one(self) -> int:
+        start = self.device.record()
+        self.issue()
+        return self.device.elapsed_ns(start, self.device.record())
+
+    def _time_steps(self, plan: Plan, observers: Sequence[Observer], result: Measured) -> None:
+        runs = max(1, min(plan.iterations, MAX_STEP_RUNS))
+        timer = StepTimer(self.device, len(self.steps))
+        self._dirty = True
+        for _ in range(runs if plan.per_step else 1):
+            run_observed(self.device, self.steps, self.prepared, [*observers, timer])
+        self._keep(timer, result)
+        better = self.device.time_steps(self.prepared, runs) if plan.per_step else None
+        if better is not None:
+            result.samples = [list(times) for times in better.samples]
+            result.methods = list(better.methods)
+            result.floor_ns = better.floor_ns
+
+    def _keep(self, timer: StepTimer, result: Measured) -> None:
+        result.samples = timer.samples
+        result.timeline = timer.timeline
+        result.methods = [step.method for step in self.prepared]
+
+    def _totals(
+        self, plan: Plan, result: Measured, watchers: Sequence[Observer], before_last: Callable[[], None] | None
+    ) -> None:
+        deadline = None if plan.duration is None else time.monotonic() + plan.duration
+        done = 0
+        while (done < plan.iterations) if deadline is None else (done == 0 or time.monotonic() < deadline):
+            done += 1
+            if before_last is not None and deadline is None and done == plan.iterations:
+                before_last()
+            if watchers:
+                self._dirty = True
+                start = self.device.record()
+                run_observed(self.device, self.steps, self.prepared, watchers)
+                result.totals.append(self.device.elapsed_ns(start, self.device.record()))
+            else:
+                result.totals.append(self._one())
+        self.device.synchronize()

@@ -86,7 +86,7 @@ class RunReport:
     Attributes:
         outputs: host arrays by name.
         steps: one a step, in issue order.
-        total: one whole run, measured without per-step instrumentation.
+        total: one whole run, measured without per-step instrumentation; `total_samples` its raw times in nanoseconds.
         timeline: (step index, start, duration) in nanoseconds of the last instrumented iteration, for the trace.
         measured_peak_bytes: most bytes held on the device at once, as the device counted them.
     """
@@ -106,3 +106,4 @@ class RunReport:
     warnings: tuple[Warning, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     phases_ns: dict[str, int] = field(default_factory=dict)
+    total_samples: tuple[int, ...] = ()

@@ -9,7 +9,7 @@ print(report.outputs["z"], report.total)
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -20,20 +20,22 @@ from kgrun.graphs.bind.dims import dims_from_shapes
 from kgrun.graphs.bound import BoundGraph, Warning
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.errors import InternalError, KgrunError
-from kgrun.graphs.operators.base import InferenceError
+from kgrun.graphs.operators.base import ValueUnknown
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.devices import open_device
-from kgrun.runtime.devices.base import Device, PreparedStep
+from kgrun.runtime.devices.base import Device, NotCapturable, PreparedStep, Replay
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
+from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.lower import lower
 from kgrun.runtime.lower.program import pinned_name
-from kgrun.runtime.measure import Measured, measure
+from kgrun.runtime.measure import Measured, Plan, Runner
 from kgrun.runtime.memory.plan import MemoryMode, plan_memory
-from kgrun.runtime.program import MemoryClass, Pointer, Step
+from kgrun.runtime.program import Buffer, MemoryClass, Pointer, Step
 from kgrun.runtime.report import RunReport, StepReport, Transfer
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import step_reports
+from kgrun.runtime.streams import dependencies, plan_streams
 
 # What a run leaves in memory that nothing wrote: NaN in every float type, so that an unwritten element cannot pass.
 POISON = 0xFF
@@ -52,6 +54,10 @@ class Session:
         seed: of inputs and parameters that have an `init` without a seed of their own.
         strict: warnings of the checks are errors.
         allow_empty: accept a graph without nodes.
+        graph_replay: run as one CUDA graph where the device can.
+
+    Attributes:
+        not_replayed: why the steps are issued one by one; None where they run as one CUDA graph.
 
     Raises:
         KgrunError: any of its kinds; nothing stays allocated.
@@ -72,6 +78,7 @@ class Session:
         seed: int = 0,
         strict: bool = False,
         allow_empty: bool = False,
+        graph_replay: bool = True,
     ) -> None:
         self.seed = seed
         self._given: dict[str, Array] = dict(values or {})
@@ -96,6 +103,8 @@ class Session:
                 self._bases = self._allocate(undo)
             with self._clock("compile and load"):
                 self._prepared: list[PreparedStep] = self._prepare()
+            with self._clock("capture"):
+                self._runner = self._make_runner(undo, graph_replay)
             self._upload = Transfer(0, 0)
             with self._clock("upload"):
                 self._upload_external(parameters=True, inputs=False)
@@ -128,6 +137,21 @@ class Session:
         except KgrunError as error:
             raise error.at(self.bound.source.place("nodes", self.program.node_of(step).position)) from None
 
+    def _make_runner(self, undo: ExitStack, graph_replay: bool) -> Runner:
+        replay: Replay | None = None
+        self.not_replayed: str | None = "switched off" if not graph_replay else None
+        if graph_replay and self._prepared:
+            order = dependencies(plan_streams(self.program))
+            try:
+                replay = self.device.capture(self._prepared, order)
+                self.not_replayed = None if replay is not None else "the device has no such thing"
+            except NotCapturable as error:
+                self.not_replayed = str(error)
+        if replay is not None:
+            undo.callback(replay.close)
+        snapshot = self._snapshot if self._updated else None
+        return Runner(self.device, self.program.steps, self._prepared, replay, snapshot)
+
     def _upload_external(self, *, parameters: bool, inputs: bool) -> None:
         """Fill static buffers from the host: parameters and constants, or inputs."""
         for buffer in self.program.buffers:
@@ -135,6 +159,7 @@ class Session:
             constant = buffer.memory_class in (MemoryClass.PARAMETER, MemoryClass.CONSTANT)
             if buffer.nbytes == 0 or not ((is_input and inputs) or (constant and parameters)):
                 continue
+            check_room(buffer.nbytes, f"a copy of {buffer.name!r}")
             array = host_array(self.bound, self.bound.tensors[buffer.name], self._given, self.seed)
             started = time.perf_counter_ns()
             self.device.upload(self._address(Pointer(buffer.index)), array)
@@ -142,16 +167,10 @@ class Session:
             self._upload = Transfer(self._upload.nbytes + array.nbytes, self._upload.ns + took)
 
     @property
-    def updates_parameters(self) -> bool:
-        """Whether a run changes what a later run reads (S22): a parameter taken over in place."""
-        return any(
-            step_write in static
-            for static in [
-                {b.index for b in self.program.buffers if b.memory_class in (MemoryClass.PARAMETER, MemoryClass.INPUT)}
-            ]
-            for step in self.program.steps
-            for step_write in step.writes
-        )
+    def _updated(self) -> list[Buffer]:
+        """Parameter buffers that a run overwrites (S22)."""
+        written = {index for step in self.program.steps for index in step.writes}
+        return [b for b in self.program.buffers if b.memory_class is MemoryClass.PARAMETER and b.index in written]
 
     def run(
         self,
@@ -181,16 +200,10 @@ class Session:
         self._take_inputs(inputs or {})
         with self._clock("upload"):
             self._upload_external(parameters=False, inputs=True)
-        on_cpu = self.device.info.kind == "cpu"
-        default = 1 if on_cpu or self.updates_parameters else 10
-        measured = measure(
-            self.device, self.program.steps, self._prepared,
-            iterations=default if iterations is None else iterations,
-            warmup=(0 if on_cpu else 2) if warmup is None else warmup,
-            duration=duration, per_step=per_step, observers=observers,
-            restore=self._restore if self.updates_parameters else None,
-            before_last=self._poison if poison else None,
-        )  # fmt: skip
+        default = 1 if self.device.info.kind == "cpu" or self._updated else 10
+        plan = Plan(default if iterations is None else iterations, warmup, duration, per_step)
+        with self._clock("run"):
+            measured = self._runner.measure(plan, observers, self._poison if poison else None)
         return self._report(measured)
 
     def _take_inputs(self, inputs: Mapping[str, Array]) -> None:
@@ -206,8 +219,19 @@ class Session:
                 )
             self._given[name] = checked
 
-    def _restore(self) -> None:
-        self._upload_external(parameters=True, inputs=False)
+    def _snapshot(self) -> Callable[[], None]:
+        """Copies of the updated parameters; the call returned puts them back."""
+        kept = []
+        for buffer in self._updated:
+            copy = np.empty(buffer.nbytes, np.uint8)
+            self.device.download(self._address(Pointer(buffer.index)), copy)
+            kept.append((self._address(Pointer(buffer.index)), copy))
+
+        def restore() -> None:
+            for address, copy in kept:
+                self.device.upload(address, copy)
+
+        return restore
 
     def _poison(self) -> None:
         for p in self.plan.placements:
@@ -220,6 +244,7 @@ class Session:
         slot = self.program.slots.get(pinned_name(name), self.program.slots.get(name))
         if slot is None:
             return host_array(self.bound, tensor, self._given, self.seed)
+        check_room(tensor.nbytes, f"output {name!r}")
         array = np.empty(tensor.type.shape, dtype=numpy_dtype(tensor.type.dtype))
         if array.nbytes:
             self.device.download(self._address(slot), array)
@@ -229,7 +254,7 @@ class Session:
         started = time.perf_counter_ns()
         outputs = {name: self.output(name) for name in self.bound.outputs}
         download = Transfer(sum(a.nbytes for a in outputs.values()), time.perf_counter_ns() - started)
-        steps: tuple[StepReport, ...] = step_reports(self.program, self._prepared, measured.samples)
+        steps: tuple[StepReport, ...] = step_reports(self.program, measured.samples, measured.methods)
         warnings = list(self.bound.warnings)
         if self.fallback_reason:
             warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
@@ -238,6 +263,7 @@ class Session:
             total=time_stats(measured.totals), iterations=len(measured.totals), warmup=measured.warmup,
             upload=self._upload, download=download, measured_peak_bytes=self.device.peak_memory(),
             timeline=tuple(measured.timeline), warnings=tuple(warnings), phases_ns=dict(self._clock.spent),
+            total_samples=tuple(measured.totals),
         )  # fmt: skip
 
     def close(self) -> None:
@@ -257,9 +283,9 @@ def _bind(
     """Bind; where an operator must know an input's value, bind again with the values of small integer inputs."""
     try:
         return bind(graph, dims=dims, strict=strict, allow_empty=allow_empty)
-    except InferenceError as error:
+    except ValueUnknown:
         values = {n: a for n, a in given.items() if a.dtype.kind in "iub"}
-        if error.code != "KG332" or not values:
+        if not values:
             raise
         return bind(graph, dims=dims, values=values, strict=strict, allow_empty=allow_empty)
 

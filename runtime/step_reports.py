@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kgrun.runtime.devices.base import PreparedStep
 from kgrun.runtime.program import Launch, Program
 from kgrun.runtime.report import StepReport
 from kgrun.runtime.statistics import time_stats
 
 
-def step_reports(
-    program: Program, prepared: Sequence[PreparedStep], samples: Sequence[Sequence[int]]
-) -> tuple[StepReport, ...]:
+def step_reports(program: Program, samples: Sequence[Sequence[int]], methods: Sequence[str]) -> tuple[StepReport, ...]:
     """Rows in issue order."""
     rows = []
-    for step, ready, times in zip(program.steps, prepared, samples, strict=True):
+    for step, method, times in zip(program.steps, methods, samples, strict=True):
         launch = step.work if isinstance(step.work, Launch) else None
         rows.append(
             StepReport(
@@ -26,7 +23,7 @@ def step_reports(
                 block=launch.block if launch else None,
                 shared=launch.shared if launch else None,
                 times=time_stats(times),
-                method=ready.method if times else "not timed",
+                method=method if times else "not timed",
                 flops=step.flops,
                 nbytes=step.nbytes,
                 samples=tuple(times),

@@ -100,6 +100,20 @@ def _note(step: Step, writers: dict[int, int], readers: dict[int, list[int]]) ->
         readers.pop(buffer, None)
 
 
+def dependencies(streams: StreamPlan) -> list[list[int]]:
+    """For each step the earlier steps it waits for directly: its stream's previous one, and those behind its events."""
+    last: dict[int, int] = {}
+    waits: dict[int, list[int]] = {}
+    for event in streams.events:
+        waits.setdefault(event.wait_before, []).append(event.record_after)
+    found = []
+    for step, stream in enumerate(streams.stream_of):
+        before = [last[stream]] if stream in last else []
+        found.append(before + waits.get(step, []))
+        last[stream] = step
+    return found
+
+
 def conflicts(program: Program, streams: StreamPlan, buffers: Sequence[int]) -> list[tuple[int, int]]:
     """Pairs of positions in `buffers` that must not share bytes: neither is dead when the other is first touched (S58).
 

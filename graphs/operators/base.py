@@ -61,6 +61,12 @@ class InferenceError(GraphError):
         self.path = path
 
 
+class ValueUnknown(InferenceError):
+    """Inference needs the value of an input that is only known at run time."""
+
+    default_code = "KG332"
+
+
 @dataclass(slots=True)
 class OpCall:
     """One use of an operator with everything known: what inference gets, and what the devices lower.
@@ -97,7 +103,7 @@ class OpCall:
             value = self.attributes.get(attribute) if attribute else None
             return None if value is None else tuple(value)
         if found.value is None:
-            self.fail(
+            raise ValueUnknown(
                 f"input {index} of {self.op} must be known before the run",
                 "inputs",
                 index,

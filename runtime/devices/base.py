@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 Address = Callable[[Pointer], int]
+
+
+class NotCapturable(Exception):
+    """A step cannot be part of a replay; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,33 @@ class PreparedStep(Protocol):
         ...
 
 
+class Replay(Protocol):
+    """Many steps as one unit, issued by a single call (a CUDA graph)."""
+
+    def launch(self) -> None:
+        """Issue all steps; returns before they end."""
+        ...
+
+    def close(self) -> None:
+        """Release it; may be called twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """What a device measured of each step in runs of its own.
+
+    Attributes:
+        samples: nanoseconds, one list a step.
+        methods: how each step was timed.
+        floor_ns: what the method says of a step that does nothing.
+    """
+
+    samples: Sequence[Sequence[int]]
+    methods: Sequence[str]
+    floor_ns: int
+
+
 class Device(Protocol):
     """A place where steps run. Addresses are plain integers of that device."""
 
@@ -76,6 +107,21 @@ class Device(Protocol):
 
     def prepare(self, step: Step, address: Address) -> PreparedStep:
         """Compile, load and pack a step; CompileError, DeviceUnavailable."""
+        ...
+
+    def capture(self, prepared: Sequence[PreparedStep], after: Sequence[Sequence[int]]) -> Replay | None:
+        """The steps as one unit in which step i waits for the steps `after[i]`; None where the device has no such thing.
+
+        Raises:
+            NotCapturable: one of the steps cannot be part of it.
+        """
+        ...
+
+    def time_steps(self, prepared: Sequence[PreparedStep], runs: int) -> StepTimes | None:
+        """Time every step by the device's best method; None where marks around each step are that.
+
+        Steps may run several times in a row: what they update must be restored afterwards.
+        """
         ...
 
     def synchronize(self) -> None:

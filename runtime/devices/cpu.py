@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import DeviceFault, DoesNotFit, KgrunError
 from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep
 from kgrun.runtime.devices.cpu_kernels import CpuKernels
+from kgrun.runtime.host_memory import check_room, total_memory
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step
 
 ALIGNMENT = 512
@@ -30,7 +30,7 @@ class CpuDevice:
             name=platform.processor() or platform.machine(),
             index=0,
             arch=None,
-            total_memory=_total_memory(),
+            total_memory=total_memory(),
             versions={"python": platform.python_version(), "numpy": np.__version__},
         )
         self._blocks: dict[int, np.ndarray[Any, Any]] = {}
@@ -39,7 +39,8 @@ class CpuDevice:
         self._kernels = CpuKernels()
 
     def allocate(self, nbytes: int) -> int:
-        """Address of fresh bytes, aligned to 512."""
+        """Address of fresh bytes, aligned to 512; DoesNotFit where the host has not so many to give."""
+        check_room(nbytes, "the graph's memory")
         try:
             block = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
         except MemoryError:
@@ -87,6 +88,12 @@ class CpuDevice:
             case Launch():
                 return _HostStep(step.name, self._kernels.launcher(work, address))
         raise AssertionError(f"{type(work).__name__} is not lowered for the CPU")
+
+    def capture(self, prepared: Sequence[PreparedStep], after: Sequence[Sequence[int]]) -> None:
+        """Nothing: calls on the host cost little."""
+
+    def time_steps(self, prepared: Sequence[PreparedStep], runs: int) -> None:
+        """Nothing: the host clock around each step is exact enough."""
 
     def synchronize(self) -> None:
         """Nothing to wait for: a step ends before `launch` returns."""
@@ -138,10 +145,3 @@ def array_at(ref: ArrayRef, address: Address) -> np.ndarray[Any, Any]:
         return np.empty(ref.shape, dtype)
     memory = (ctypes.c_uint8 * (count * itemsize(ref.dtype))).from_address(address(ref.pointer))
     return np.ctypeslib.as_array(memory).view(dtype).reshape(ref.shape)
-
-
-def _total_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 0

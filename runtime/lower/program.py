@@ -107,10 +107,10 @@ class _Lowering:
         external = next((t for t in tensors if t.producer is None), None)
         if external is not None:
             return MemoryClass(external.role)
+        if any(t.producer in self.folded for t in tensors):
+            return MemoryClass.CONSTANT  # loaded once, also where it is a graph output
         if any(t.is_output for t in tensors):
             return MemoryClass.OUTPUT
-        if any(t.producer in self.folded for t in tensors):
-            return MemoryClass.CONSTANT
         touching = {i for t in tensors for i in (*t.consumers, *(() if t.producer is None else (t.producer,)))}
         if any(self.bound.nodes[i].spec.collective is not None for i in touching):
             return MemoryClass.COMMUNICATION

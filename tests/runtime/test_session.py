@@ -1,0 +1,164 @@
+"""Sessions: data in, updates across runs, faults, and what stays allocated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kgrun.graphs.errors import GraphError, KgrunError, UsageError
+from kgrun.runtime import Session
+from kgrun.runtime.devices.cpu import CpuDevice
+from tests.support import graph, node, tensor
+
+F = "float32"
+X = {"x": tensor("input", ["n"], F)}
+
+
+def add_one() -> dict[str, object]:
+    return {"role": "constant", "dtype": F, "value": [1.0]}
+
+
+def counter() -> Session:
+    tensors = {"w": tensor("parameter", (3,), F, init={"fill": 0}), "one": add_one()}
+    nodes = [node("step", ["w", "one"], ["w2"], op="Add", inplace={"w2": "w"})]
+    return Session(graph(nodes, tensors, ["w2"]), device="cpu")
+
+
+def test_S39_updates_stay_in_the_parameter_from_run_to_run() -> None:
+    with counter() as session:
+        assert session.run().outputs["w2"].tolist() == [1, 1, 1]
+        assert session.run(iterations=4).outputs["w2"].tolist() == [5, 5, 5]
+
+
+def test_runs_that_do_not_count_leave_no_update() -> None:
+    with counter() as session:
+        assert session.run(iterations=2, warmup=7).outputs["w2"].tolist() == [2, 2, 2]
+        assert session.run(duration=0.0, warmup=3).outputs["w2"].tolist() == [3, 3, 3]
+
+
+def test_dimensions_come_from_given_arrays() -> None:
+    made = graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"])
+    with Session(made, device="cpu", values={"x": np.arange(5, dtype=F)}) as session:
+        assert session.run().outputs["y"].tolist() == [0, -1, -2, -3, -4]
+
+
+def test_S17_inputs_keep_their_last_value() -> None:
+    made = graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 2})
+    with Session(made, device="cpu") as session:
+        with pytest.raises(UsageError, match="input 'x' has no data") as caught:
+            session.run()
+        assert caught.value.exit == 2
+        session.run({"x": np.array([1, 2], F)})
+        assert session.run().outputs["y"].tolist() == [-1, -2]
+
+
+def test_the_callers_array_is_never_changed() -> None:
+    tensors = {"x": tensor("input", (4,), F)}
+    made = graph([node("a", ["x"], ["t"], op="Relu"), node("b", ["t"], ["y"], op="Neg")], tensors, ["y"])
+    given = np.array([1, -2, 3, -4], F)
+    with Session(made, device="cpu") as session:
+        session.run({"x": given})
+    assert given.tolist() == [1, -2, 3, -4]
+
+
+@pytest.mark.parametrize(
+    ("array", "code"), [(np.zeros(3, "float64"), "KG375"), (np.zeros(4, F), "KG376"), (np.zeros((3, 1), F), "KG376")]
+)
+def test_an_array_that_does_not_fit_is_refused(array: np.ndarray, code: str) -> None:  # type: ignore[type-arg]
+    made = graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 3})
+    with Session(made, device="cpu") as session, pytest.raises(GraphError) as caught:
+        session.run({"x": array})
+    assert caught.value.code == code
+
+
+def test_an_unknown_input_gets_a_suggestion() -> None:
+    made = graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 3})
+    with Session(made, device="cpu") as session, pytest.raises(UsageError, match="no input 'xx'"):
+        session.run({"xx": np.zeros(3, F)})
+
+
+def test_S19_a_lonely_weight_is_read_from_the_host() -> None:
+    tensors = {**X, "w": {"role": "parameter", "dtype": F, "shape": [2], "init": {"fill": 7}}}
+    made = graph([node("a", ["x"], ["y"], op="Neg")], tensors, ["y", "w"], dims={"n": 1})
+    with Session(made, device="cpu") as session:
+        assert session.run({"x": np.zeros(1, F)}).outputs["w"].tolist() == [7, 7]
+
+
+def test_S31_a_string_constant_is_its_bytes() -> None:
+    tensors = {"s": {"role": "constant", "string": "hé"}, "zero": {"role": "constant", "dtype": "uint8", "value": [0]}}
+    made = graph([node("a", ["s", "zero"], ["y"], op="Add")], tensors, ["y"])
+    with Session(made, device="cpu") as session:
+        assert session.run().outputs["y"].tobytes().decode() == "hé"
+
+
+def test_S38_a_pinned_tensor_is_there_after_the_run_though_its_bytes_were_reused() -> None:
+    tensors = {"x": tensor("input", (64,), F), "t": tensor(None, (64,), F, pin=True)}
+    nodes = [
+        node("a", ["x"], ["t"], op="Abs"),
+        *(node(f"n{i}", ["t" if i == 0 else f"u{i - 1}"], [f"u{i}"], op="Neg") for i in range(5)),
+    ]
+    with Session(graph(nodes, tensors, ["u4"]), device="cpu") as session:
+        given = np.linspace(-3, 3, 64, dtype=F)
+        session.run({"x": given})
+        assert np.array_equal(session.output("t"), np.abs(given))
+
+
+def test_S54_S81_cleared_outputs_start_at_zero_every_time() -> None:
+    pytest.importorskip("llvmlite")
+    source = 'extern "C" __global__ void k(float* y) { atomicAdd(&y[threadIdx.x % 4], 1.0f); }'
+    made = graph(
+        [{"name": "count", "kernel": "k", "outputs": ["y"], "clear": ["y"], "grid": [2], "block": [32]}],
+        {"y": tensor(None, (4,), F)},
+        ["y"],
+        kernels={"k": {"source": source, "entry": "k"}},
+    )
+    with Session(made, device="cpu") as session:
+        assert session.run(iterations=3, poison=True).outputs["y"].tolist() == [16, 16, 16, 16]
+
+
+def test_unwritten_outputs_are_poisoned_not_stale() -> None:
+    pytest.importorskip("llvmlite")
+    source = 'extern "C" __global__ void k(float* y) { if (threadIdx.x < 2) y[threadIdx.x] = 1.0f; }'
+    made = graph(
+        [{"name": "half", "kernel": "k", "outputs": ["y"], "grid": [1], "block": [32]}],
+        {"y": tensor(None, (4,), F)},
+        ["y"],
+        kernels={"k": {"source": source, "entry": "k"}},
+    )
+    with Session(made, device="cpu") as session:
+        assert np.isnan(session.run().outputs["y"]).tolist() == [False, False, True, True]
+
+
+def test_shapes_that_an_input_decides_are_read_before_the_run() -> None:
+    tensors = {"x": tensor("input", (6,), F), "shape": tensor("input", (2,), "int64")}
+    made = graph([node("r", ["x", "shape"], ["v"], op="Reshape"), node("a", ["v"], ["y"], op="Neg")], tensors, ["y"])
+    values = {"shape": np.array([2, -1]), "x": np.arange(6, dtype=F)}
+    with Session(made, device="cpu", values=values) as session:
+        assert session.run().outputs["y"].shape == (2, 3)
+        with pytest.raises(KgrunError, match="decides shapes"):
+            session.run({"shape": np.array([3, 2])})
+
+
+def test_a_failed_session_leaves_nothing_allocated() -> None:
+    device = CpuDevice()
+    tensors = {"x": tensor("input", (4,), F), "w": tensor("parameter", (4,), F, data="missing.npy")}
+    with pytest.raises(GraphError, match=r"missing\.npy"):
+        Session(graph([node("a", ["x", "w"], ["y"], op="Add")], tensors, ["y"]), device=device)
+    assert device.memory_in_use() == 0
+
+
+def test_closing_twice_frees_once() -> None:
+    device = CpuDevice()
+    session = Session(graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 3}), device=device)
+    assert device.memory_in_use() == session.plan.peak_bytes > 0
+    session.close()
+    session.close()
+    assert device.memory_in_use() == 0
+
+
+def test_U4_repeated_sessions_leave_nothing_allocated() -> None:
+    device = CpuDevice()
+    for _ in range(20):
+        with Session(graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 3}), device=device) as session:
+            session.run({"x": np.zeros(3, F)})
+    assert device.memory_in_use() == 0
