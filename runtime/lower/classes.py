@@ -27,6 +27,7 @@ class AliasClasses:
         reasons: tensor -> why it lives in another's bytes.
         decisions: what became of each in-place request.
         forwarded: indices of nodes that need no kernel because their output is a view.
+        known: results of nodes that run nothing; loaded once, so never overwritten.
     """
 
     owner: dict[str, str] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class AliasClasses:
     reasons: dict[str, str] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     forwarded: set[int] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
 
     def add(self, name: str) -> None:
         """A tensor with bytes of its own."""
@@ -74,6 +76,7 @@ def alias_classes(bound: BoundGraph, *, reuse: bool = True, folded: frozenset[in
         if node.index in folded:
             for result in node.written_names():
                 classes.add(result)
+                classes.known.add(result)
             continue
         viewed = _view_source(bound, node)
         for position, output in enumerate(node.outputs):
@@ -130,7 +133,8 @@ def _later_use(bound: BoundGraph, node: BoundNode, name: str, classes: AliasClas
 def _join_declared(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClasses) -> None:
     source = node.inplace[output]
     problem = _later_use(bound, node, source, classes)
-    if problem is None and any(bound.tensors[m].role in ("input", "constant") for m in classes.of(source)):
+    kept = (m for m in classes.of(source) if bound.tensors[m].role in ("input", "constant") or m in classes.known)
+    if problem is None and any(kept):
         problem = f"it lives in the bytes of {classes.owner[source]}, which keeps its value"
     if problem is not None:
         raise GraphError(
@@ -172,6 +176,8 @@ def _refusal(
         tensor = bound.tensors[member]
         if tensor.role in _EXTERNAL or tensor.producer is None:
             return f"{source} lives in {tensor.role} {member}"
+        if member in classes.known:
+            return f"{member} is a known constant"
         if tensor.spec is not None and (tensor.spec.no_reuse or tensor.spec.lifelong or tensor.spec.pin):
             return f"{member} may not be overwritten (no_reuse, lifelong or pin)"
         if bound.nodes[tensor.producer].spec.no_reuse:

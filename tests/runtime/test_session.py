@@ -162,3 +162,21 @@ def test_U4_repeated_sessions_leave_nothing_allocated() -> None:
         with Session(graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 3}), device=device) as session:
             session.run({"x": np.zeros(3, F)})
     assert device.memory_in_use() == 0
+
+
+def test_known_results_are_loaded_once_and_never_overwritten() -> None:
+    tensors = {"x": tensor("input", (2, 3), "int64"), "zero": {"role": "constant", "value": [0, 0]}}
+    nodes = [
+        node("s", ["x"], ["shape"], op="Shape"),
+        node("t", ["x", "axes"], ["sums"], op="ReduceSum", attributes={"keepdims": 0}),
+        node("a", ["shape", "late"], ["y"], op="Add"),
+        node("l", ["sums", "zero"], ["late"], op="Add"),
+    ]
+    tensors["axes"] = {"role": "constant", "value": [1]}
+    made = graph(nodes, tensors, ["y", "shape"])
+    with Session(made, device="cpu") as session:
+        given = {"x": np.arange(6, dtype="int64").reshape(2, 3)}
+        for _ in range(2):
+            outputs = session.run(given, iterations=2).outputs
+            assert outputs["shape"].tolist() == [2, 3]
+            assert outputs["y"].tolist() == [5, 15]
