@@ -14,7 +14,25 @@ from kgrun.graphs.operators import lookup
 from kgrun.graphs.schema.nodes import OpNode
 from kgrun.runtime.program import Decision
 
-_EXTERNAL = ("input", "parameter", "constant")
+
+@dataclass(slots=True)
+class _Use:
+    """What the members of a class, taken together, say about overwriting its bytes.
+
+    Attributes:
+        last: the member that is read last, with the index of that reader (-1: never read).
+        output: a member that is a graph output.
+        kept: why the bytes must never be overwritten on kgrun's own account; None where nothing speaks against it.
+    """
+
+    last: tuple[int, str]
+    output: str | None = None
+    kept: str | None = None
+
+    def add(self, other: _Use) -> None:
+        self.last = max(self.last, other.last, key=lambda use: use[0])
+        self.output = self.output or other.output
+        self.kept = self.kept or other.kept
 
 
 @dataclass(slots=True)
@@ -36,22 +54,25 @@ class AliasClasses:
     decisions: list[Decision] = field(default_factory=list)
     forwarded: set[int] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
+    uses: dict[str, _Use] = field(default_factory=dict)
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, use: _Use) -> None:
         """A tensor with bytes of its own."""
         self.owner[name] = name
         self.members[name] = [name]
+        self.uses[name] = use
 
-    def join(self, name: str, other: str, reason: str) -> None:
+    def join(self, name: str, other: str, reason: str, use: _Use) -> None:
         """Let `name` live in the bytes of `other`."""
         owner = self.owner[other]
         self.owner[name] = owner
         self.members[owner].append(name)
         self.reasons[name] = reason
+        self.uses[owner].add(use)
 
-    def of(self, name: str) -> list[str]:
-        """The tensors that share the bytes of `name`, itself included."""
-        return self.members[self.owner[name]]
+    def use(self, name: str) -> _Use:
+        """What is known of the whole class of `name`."""
+        return self.uses[self.owner[name]]
 
 
 def alias_classes(bound: BoundGraph, *, reuse: bool = True, folded: frozenset[int] = frozenset()) -> AliasClasses:
@@ -67,32 +88,52 @@ def alias_classes(bound: BoundGraph, *, reuse: bool = True, folded: frozenset[in
     classes = AliasClasses()
     for name, tensor in bound.tensors.items():
         if tensor.producer is None:
-            classes.add(name)
+            classes.add(name, _use(bound, name))
     for name, tensor in bound.tensors.items():
         if tensor.spec is not None and tensor.spec.alias_of in classes.owner and classes.owner[name] == name:
             del classes.members[name]
-            classes.join(name, tensor.spec.alias_of, f"alias of {tensor.spec.alias_of}")
+            classes.join(name, tensor.spec.alias_of, f"alias of {tensor.spec.alias_of}", classes.uses.pop(name))
     for node in bound.nodes:
         if node.index in folded:
             for result in node.written_names():
-                classes.add(result)
+                classes.add(result, _use(bound, result, known=True))
                 classes.known.add(result)
-            continue
-        viewed = _view_source(bound, node)
-        for position, output in enumerate(node.outputs):
-            if output is None:
-                continue
-            name = output
-            if position == 0 and viewed is not None:
-                classes.join(name, viewed, f"view of {viewed}")
-                classes.forwarded.add(node.index)
-            elif name in node.inplace:
-                _join_declared(bound, node, name, classes)
-            elif position == 0 and (granted := _granted(bound, node, name, classes, reuse)) is not None:
-                classes.join(name, granted, f"in place of {granted}")
-            else:
-                classes.add(name)
+        else:
+            _place_outputs(bound, node, classes, reuse)
     return classes
+
+
+def _place_outputs(bound: BoundGraph, node: BoundNode, classes: AliasClasses, reuse: bool) -> None:
+    viewed = _view_source(bound, node)
+    for position, name in enumerate(node.outputs):
+        if name is None:
+            continue
+        use = _use(bound, name)
+        if position == 0 and viewed is not None:
+            classes.join(name, viewed, f"view of {viewed}", use)
+            classes.forwarded.add(node.index)
+        elif name in node.inplace:
+            _check_declared(bound, node, name, classes)
+            classes.join(name, node.inplace[name], f"in place of {node.inplace[name]}, as declared", use)
+            classes.decisions.append(Decision(node.name, name, node.inplace[name], True, "declared"))
+        elif position == 0 and (granted := _granted(bound, node, name, classes, reuse)) is not None:
+            classes.join(name, granted, f"in place of {granted}", use)
+        else:
+            classes.add(name, use)
+
+
+def _use(bound: BoundGraph, name: str, *, known: bool = False) -> _Use:
+    tensor = bound.tensors[name]
+    use = _Use((tensor.consumers[-1] if tensor.consumers else -1, name), name if tensor.is_output else None)
+    if known:
+        use.kept = f"{name} is a known constant"
+    elif tensor.producer is None:
+        use.kept = f"it lives in {tensor.role} {name}"
+    elif tensor.spec is not None and (tensor.spec.no_reuse or tensor.spec.lifelong or tensor.spec.pin):
+        use.kept = f"{name} may not be overwritten (no_reuse, lifelong or pin)"
+    elif bound.nodes[tensor.producer].spec.no_reuse:
+        use.kept = f"{name} may not be overwritten (no_reuse)"
+    return use
 
 
 def _view_source(bound: BoundGraph, node: BoundNode) -> str | None:
@@ -120,22 +161,19 @@ def _view_source(bound: BoundGraph, node: BoundNode) -> str | None:
 
 def _later_use(bound: BoundGraph, node: BoundNode, name: str, classes: AliasClasses) -> str | None:
     """Why the bytes of `name` are still needed once `node` has run, or None when they are not."""
-    for member in classes.of(name):
-        tensor = bound.tensors[member]
-        if tensor.is_output:
-            return f"{member} is a graph output"
-        later = next((c for c in tensor.consumers if c > node.index), None)
-        if later is not None:
-            return f"{member} is read later by {bound.nodes[later].name}"
-    return None
+    use = classes.use(name)
+    if use.output is not None:
+        return f"{use.output} is a graph output"
+    last, member = use.last
+    return f"{member} is read later by {bound.nodes[last].name}" if last > node.index else None
 
 
-def _join_declared(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClasses) -> None:
+def _check_declared(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClasses) -> None:
     source = node.inplace[output]
     problem = _later_use(bound, node, source, classes)
-    kept = (m for m in classes.of(source) if bound.tensors[m].role in ("input", "constant") or m in classes.known)
-    if problem is None and any(kept):
-        problem = f"it lives in the bytes of {classes.owner[source]}, which keeps its value"
+    owner = bound.tensors[classes.owner[source]]
+    if problem is None and (owner.role in ("input", "constant") or owner.name in classes.known):
+        problem = f"it lives in the bytes of {owner.name}, which keeps its value"
     if problem is not None:
         raise GraphError(
             f"{node.name!r} cannot overwrite {source!r} in place: {problem}",
@@ -143,8 +181,6 @@ def _join_declared(bound: BoundGraph, node: BoundNode, output: str, classes: Ali
             where=bound.source.place("nodes", node.position, "inplace", output),
             help="leave `inplace` out, or let that reader run before",
         )
-    classes.join(output, source, f"in place of {source}, as declared")
-    classes.decisions.append(Decision(node.name, output, source, True, "declared"))
 
 
 def _granted(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClasses, reuse: bool) -> str | None:
@@ -172,16 +208,11 @@ def _refusal(
     kind = bound.tensors[source].type
     if kind.dtype != dtype or kind.shape != shape:
         return f"{source} is {kind.dtype}{list(kind.shape)}, not {dtype}{list(shape)}"
-    for member in classes.of(source):
-        tensor = bound.tensors[member]
-        if tensor.role in _EXTERNAL or tensor.producer is None:
-            return f"{source} lives in {tensor.role} {member}"
-        if member in classes.known:
-            return f"{member} is a known constant"
-        if tensor.spec is not None and (tensor.spec.no_reuse or tensor.spec.lifelong or tensor.spec.pin):
-            return f"{member} may not be overwritten (no_reuse, lifelong or pin)"
-        if bound.nodes[tensor.producer].spec.no_reuse:
-            return f"{member} may not be overwritten (no_reuse)"
-        if member != source and member in node.inputs:
-            return f"{member}, another operand, shares the bytes of {source}"
+    kept = classes.use(source).kept
+    if kept is not None:
+        return kept
+    owner = classes.owner[source]
+    for other in node.inputs:
+        if other is not None and other != source and classes.owner[other] == owner:
+            return f"{other}, another operand, shares the bytes of {source}"
     return _later_use(bound, node, source, classes)

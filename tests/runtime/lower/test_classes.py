@@ -63,7 +63,7 @@ def test_an_elementwise_output_takes_over_an_input_that_dies() -> None:
     )
     assert owner(made, "t") == owner(made, "u") == owner(made, "y") == "t"
     assert [(d.node, d.granted) for d in made.decisions] == [("a", False), ("b", True), ("c", True)]
-    assert made.decisions[0].reason == "x lives in input x"
+    assert made.decisions[0].reason == "it lives in input x"
 
 
 @pytest.mark.parametrize(
