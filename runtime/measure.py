@@ -19,7 +19,7 @@ _MAX_WARMUP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Amount:
     """How much to measure.
 
     Attributes:
@@ -83,7 +83,7 @@ class Runner:
         self._dirty = False
 
     def measure(
-        self, plan: Plan, observers: Sequence[Observer] = (), before_last: Callable[[], None] | None = None
+        self, amount: Amount, observers: Sequence[Observer] = (), before_last: Callable[[], None] | None = None
     ) -> Measured:
         """Run and measure.
 
@@ -92,20 +92,20 @@ class Runner:
         """
         result = Measured()
         self._dirty = False
-        if self.device.info.kind == "cpu" and plan.duration is None and not observers:
+        if self.device.info.kind == "cpu" and amount.duration is None and not observers:
             # Marks on the host clock cost nothing worth a second pass.
-            self._keep_state(bool(plan.warmup))
-            self._warm_up(0 if plan.warmup is None else plan.warmup, result)
+            self._keep_state(bool(amount.warmup))
+            self._warm_up(0 if amount.warmup is None else amount.warmup, result)
             timer = StepTimer(self.device, len(self.steps))
-            self._totals(plan, result, [timer] if plan.per_step else [], before_last)
+            self._totals(amount, result, [timer] if amount.per_step else [], before_last)
             self._keep(timer, result)
             return result
-        self._keep_state(plan.warmup != 0 or plan.per_step or bool(observers))
-        self._warm_up(plan.warmup, result)
-        if plan.per_step or observers:
-            self._time_steps(plan, observers, result)
+        self._keep_state(amount.warmup != 0 or amount.per_step or bool(observers))
+        self._warm_up(amount.warmup, result)
+        if amount.per_step or observers:
+            self._time_steps(amount, observers, result)
         self.restore()
-        self._totals(plan, result, [], before_last)
+        self._totals(amount, result, [], before_last)
         return result
 
     def _keep_state(self, needed: bool) -> None:
@@ -129,14 +129,14 @@ class Runner:
         self.issue()
         return self.device.elapsed_ns(start, self.device.record())
 
-    def _time_steps(self, plan: Plan, observers: Sequence[Observer], result: Measured) -> None:
-        runs = max(1, min(plan.iterations, MAX_STEP_RUNS))
+    def _time_steps(self, amount: Amount, observers: Sequence[Observer], result: Measured) -> None:
+        runs = max(1, min(amount.iterations, MAX_STEP_RUNS))
         timer = StepTimer(self.device, len(self.steps))
         self._dirty = True
-        for _ in range(runs if plan.per_step else 1):
+        for _ in range(runs if amount.per_step else 1):
             run_observed(self.device, self.steps, self.prepared, [*observers, timer])
         self._keep(timer, result)
-        better = self.device.time_steps(self.prepared, runs) if plan.per_step else None
+        better = self.device.time_steps(self.prepared, runs) if amount.per_step else None
         if better is not None:
             result.samples = [list(times) for times in better.samples]
             result.methods = list(better.methods)
@@ -148,13 +148,13 @@ class Runner:
         result.methods = [step.method for step in self.prepared]
 
     def _totals(
-        self, plan: Plan, result: Measured, watchers: Sequence[Observer], before_last: Callable[[], None] | None
+        self, amount: Amount, result: Measured, watchers: Sequence[Observer], before_last: Callable[[], None] | None
     ) -> None:
-        deadline = None if plan.duration is None else time.monotonic() + plan.duration
+        deadline = None if amount.duration is None else time.monotonic() + amount.duration
         done = 0
-        while (done < plan.iterations) if deadline is None else (done == 0 or time.monotonic() < deadline):
+        while (done < amount.iterations) if deadline is None else (done == 0 or time.monotonic() < deadline):
             done += 1
-            if before_last is not None and deadline is None and done == plan.iterations:
+            if before_last is not None and deadline is None and done == amount.iterations:
                 before_last()
             if watchers:
                 self._dirty = True

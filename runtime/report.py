@@ -80,6 +80,16 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamChoice:
+    """What `streams="auto"` found: medians of whole runs in nanoseconds, on one stream and spread over several."""
+
+    chosen: int
+    tried: int
+    one_ns: int
+    many_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """The result of `Session.run`.
 
@@ -89,6 +99,9 @@ class RunReport:
         total: one whole run, measured without per-step instrumentation; `total_samples` its raw times in nanoseconds.
         timeline: (step index, start, duration) in nanoseconds of the last instrumented iteration, for the trace.
         measured_peak_bytes: most bytes held on the device at once, as the device counted them.
+        floor_ns: what the steps' method says of a step that does nothing; 0 where that was not measured.
+        not_replayed: why steps were issued one by one; None where they ran as one CUDA graph.
+        streams: what trying several streams brought; None where that was not asked for.
     """
 
     program: Program
@@ -107,3 +120,6 @@ class RunReport:
     comparisons: tuple[Comparison, ...] = ()
     phases_ns: dict[str, int] = field(default_factory=dict)
     total_samples: tuple[int, ...] = ()
+    floor_ns: int = 0
+    not_replayed: str | None = None
+    streams: StreamChoice | None = None

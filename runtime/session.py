@@ -8,37 +8,35 @@ print(report.outputs["z"], report.total)
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Literal, Self
 
 import numpy as np
 
 from kgrun.graphs.bind import bind
 from kgrun.graphs.bind.dims import dims_from_shapes
 from kgrun.graphs.bound import BoundGraph, Warning
-from kgrun.graphs.data import numpy_dtype
-from kgrun.graphs.errors import InternalError, KgrunError
+from kgrun.graphs.errors import UsageError
 from kgrun.graphs.operators.base import ValueUnknown
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.devices import open_device
-from kgrun.runtime.devices.base import Device, NotCapturable, PreparedStep, Replay
+from kgrun.runtime.devices.base import Device
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
-from kgrun.runtime.host_memory import check_room
+from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
-from kgrun.runtime.lower.program import pinned_name
-from kgrun.runtime.measure import Measured, Plan, Runner
+from kgrun.runtime.measure import Amount, Measured
 from kgrun.runtime.memory.plan import MemoryMode, plan_memory
-from kgrun.runtime.program import Buffer, MemoryClass, Pointer, Step
-from kgrun.runtime.report import RunReport, StepReport, Transfer
+from kgrun.runtime.memory.plan_types import MemoryPlan
+from kgrun.runtime.phases import Phases
+from kgrun.runtime.program import Program
+from kgrun.runtime.report import RunReport, StreamChoice, Transfer
+from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import step_reports
-from kgrun.runtime.streams import dependencies, plan_streams
 
-# What a run leaves in memory that nothing wrote: NaN in every float type, so that an unwritten element cannot pass.
-POISON = 0xFF
+Streams = Literal["file", "auto"]
 
 
 class Session:
@@ -55,6 +53,8 @@ class Session:
         strict: warnings of the checks are errors.
         allow_empty: accept a graph without nodes.
         graph_replay: run as one CUDA graph where the device can.
+        streams: "file" runs what the file puts on one stream in order; "auto" also tries independent branches side by
+            side, and keeps that where it is faster.
 
     Attributes:
         not_replayed: why the steps are issued one by one; None where they run as one CUDA graph.
@@ -79,98 +79,87 @@ class Session:
         strict: bool = False,
         allow_empty: bool = False,
         graph_replay: bool = True,
+        streams: Streams = "file",
     ) -> None:
         self.seed = seed
         self._given: dict[str, Array] = dict(values or {})
-        self._clock = _Phases()
+        self._phases = Phases()
+        self._graph_replay = graph_replay
         with ExitStack() as undo:
             check_names(graph, self._given)
             told = dims_from_shapes(graph, {name: a.shape for name, a in self._given.items()})
-            with self._clock("bind"):
-                self.bound = _bind(graph, {**told, **(dims or {})}, self._given, seed, strict, allow_empty)
-            with self._clock("open device"):
+            with self._phases("bind"):
+                self.bound = _bind(graph, {**told, **(dims or {})}, self._given, strict, allow_empty)
+            with self._phases("open device"):
                 self.device, self.fallback_reason = open_device(device) if isinstance(device, str) else (device, None)
             if isinstance(device, str):
                 undo.callback(self.device.close)
-            with self._clock("lower"):
-                self.program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
-            with self._clock("plan"):
-                self.plan = plan_memory(
-                    self.program, mode=memory, planner=planner, memory_limit=memory_limit,
+            with self._phases("lower"):
+                program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
+
+            def planned(made: Program) -> MemoryPlan:
+                return plan_memory(
+                    made, mode=memory, planner=planner, memory_limit=memory_limit,
                     time_limit=time_limit, max_chunk=max_chunk,
                 )  # fmt: skip
-            with self._clock("allocate"):
-                self._bases = self._allocate(undo)
-            with self._clock("compile and load"):
-                self._prepared: list[PreparedStep] = self._prepare()
-            with self._clock("capture"):
-                self._runner = self._make_runner(undo, graph_replay)
-            self._upload = Transfer(0, 0)
-            with self._clock("upload"):
-                self._upload_external(parameters=True, inputs=False)
+
+            with self._phases("plan"):
+                plan = planned(program)
+            self._loaded = self._load(program, plan)
+            undo.callback(self._close_loaded)
+            self.stream_choice: StreamChoice | None = None
+            if streams == "auto":
+                spread = parallel_streams(program)
+                if spread is not program:
+                    self._try_streams(spread, planned(spread))
             self._undo = undo.pop_all()
 
-    def _allocate(self, undo: ExitStack) -> dict[str, int]:
-        bases = {}
-        for space, nbytes in (("static", self.plan.static_bytes), ("dynamic", self.plan.dynamic_bytes)):
-            if nbytes:
-                bases[space] = self.device.allocate(nbytes)
-                undo.callback(self.device.free, bases[space])
-                self.device.fill(bases[space], POISON, nbytes)
-        return bases
-
-    def _prepare(self) -> list[PreparedStep]:
-        places = {p.buffer: self._bases[p.space] + p.offset for p in self.plan.placements}
-        anywhere = next(iter(self._bases.values()), 0)
-
-        def address(pointer: Pointer) -> int:
-            # A buffer of no bytes has no place; a kernel that gets its address must not touch it.
-            return places.get(pointer.buffer, anywhere) + pointer.offset
-
-        self._address = address
-        self.device.prepare_all(self.program.steps)
-        return [self._prepare_step(step) for step in self.program.steps]
-
-    def _prepare_step(self, step: Step) -> PreparedStep:
+    def _load(self, program: Program, plan: MemoryPlan) -> LoadedProgram:
+        with self._phases("compile and load"):
+            loaded = LoadedProgram(self.device, program, plan, graph_replay=self._graph_replay)
         try:
-            return self.device.prepare(step, self._address)
-        except KgrunError as error:
-            raise error.at(self.bound.source.place("nodes", self.program.node_of(step).position)) from None
+            with self._phases("upload"):
+                loaded.load(self._given, self.seed, inputs=False)
+        except BaseException:
+            loaded.close()
+            raise
+        return loaded
 
-    def _make_runner(self, undo: ExitStack, graph_replay: bool) -> Runner:
-        replay: Replay | None = None
-        self.not_replayed: str | None = "switched off" if not graph_replay else None
-        if graph_replay and self._prepared:
-            order = dependencies(plan_streams(self.program))
-            try:
-                replay = self.device.capture(self._prepared, order)
-                self.not_replayed = None if replay is not None else "the device has no such thing"
-            except NotCapturable as error:
-                self.not_replayed = str(error)
-        if replay is not None:
-            undo.callback(replay.close)
-        snapshot = self._snapshot if self._updated else None
-        return Runner(self.device, self.program.steps, self._prepared, replay, snapshot)
+    def _try_streams(self, program: Program, plan: MemoryPlan) -> None:
+        """Time the loaded program, then `program` in its place; end with the faster. One at a time is on the device."""
+        before = self._loaded.program, self._loaded.plan
+        one_ns = self._median_run()
+        self._loaded.close()
+        self._loaded = self._load(program, plan)
+        many_ns = self._median_run()
+        if many_ns >= one_ns:
+            self._loaded.close()
+            self._loaded = self._load(*before)
+        else:
+            self._loaded.load(self._given, self.seed, inputs=False)
+        count = len({step.stream for step in program.steps})
+        self.stream_choice = StreamChoice(count if many_ns < one_ns else 1, count, one_ns, many_ns)
 
-    def _upload_external(self, *, parameters: bool, inputs: bool) -> None:
-        """Fill static buffers from the host: parameters and constants, or inputs."""
-        for buffer in self.program.buffers:
-            is_input = buffer.memory_class is MemoryClass.INPUT
-            constant = buffer.memory_class in (MemoryClass.PARAMETER, MemoryClass.CONSTANT)
-            if buffer.nbytes == 0 or not ((is_input and inputs) or (constant and parameters)):
-                continue
-            check_room(buffer.nbytes, f"a copy of {buffer.name!r}")
-            array = host_array(self.bound, self.bound.tensors[buffer.name], self._given, self.seed)
-            started = time.perf_counter_ns()
-            self.device.upload(self._address(Pointer(buffer.index)), array)
-            took = time.perf_counter_ns() - started
-            self._upload = Transfer(self._upload.nbytes + array.nbytes, self._upload.ns + took)
+    def _median_run(self) -> int:
+        self._loaded.load(self._given, self.seed, inputs=True)
+        stats = time_stats(self._loaded.runner.measure(Amount(20, per_step=False)).totals)
+        assert stats is not None
+        return stats.median
 
     @property
-    def _updated(self) -> list[Buffer]:
-        """Parameter buffers that a run overwrites (S22)."""
-        written = {index for step in self.program.steps for index in step.writes}
-        return [b for b in self.program.buffers if b.memory_class is MemoryClass.PARAMETER and b.index in written]
+    def program(self) -> Program:
+        """The program that runs."""
+        return self._loaded.program
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """Its memory plan."""
+        return self._loaded.plan
+
+    @property
+    def not_replayed(self) -> str | None:
+        """Why steps are issued one by one; None where they run as one CUDA graph."""
+        return self._loaded.not_replayed
 
     def run(
         self,
@@ -198,12 +187,13 @@ class Session:
             KgrunError: for inputs that do not fit and for faults of the device.
         """
         self._take_inputs(inputs or {})
-        with self._clock("upload"):
-            self._upload_external(parameters=False, inputs=True)
-        default = 1 if self.device.info.kind == "cpu" or self._updated else 10
-        plan = Plan(default if iterations is None else iterations, warmup, duration, per_step)
-        with self._clock("run"):
-            measured = self._runner.measure(plan, observers, self._poison if poison else None)
+        loaded = self._loaded
+        with self._phases("upload"):
+            loaded.load(self._given, self.seed, inputs=True)
+        default = 1 if self.device.info.kind == "cpu" or loaded.updated else 10
+        amount = Amount(default if iterations is None else iterations, warmup, duration, per_step)
+        with self._phases("run"):
+            measured = loaded.runner.measure(amount, observers, loaded.poison if poison else None)
         return self._report(measured)
 
     def _take_inputs(self, inputs: Mapping[str, Array]) -> None:
@@ -214,57 +204,44 @@ class Session:
                 continue  # used by no node: it has no memory
             checked = check_array(array, kind.dtype, kind.shape, name)
             if name in self.bound.values and not np.array_equal(checked, self.bound.values[name]):
-                raise InternalError(
-                    f"input {name!r} decides shapes and changed; open a new Session for it", code="KG213"
-                )
+                raise UsageError(f"input {name!r} decides shapes and changed; open a new Session for it", code="KG213")
             self._given[name] = checked
-
-    def _snapshot(self) -> Callable[[], None]:
-        """Copies of the updated parameters; the call returned puts them back."""
-        kept = []
-        for buffer in self._updated:
-            copy = np.empty(buffer.nbytes, np.uint8)
-            self.device.download(self._address(Pointer(buffer.index)), copy)
-            kept.append((self._address(Pointer(buffer.index)), copy))
-
-        def restore() -> None:
-            for address, copy in kept:
-                self.device.upload(address, copy)
-
-        return restore
-
-    def _poison(self) -> None:
-        for p in self.plan.placements:
-            if p.space == "dynamic" or p.memory_class is MemoryClass.OUTPUT:
-                self.device.fill(self._bases[p.space] + p.offset, POISON, p.aligned)
 
     def output(self, name: str) -> Array:
         """A graph output or a pinned tensor as a host array, after a run."""
-        tensor = self.bound.tensors[name]
-        slot = self.program.slots.get(pinned_name(name), self.program.slots.get(name))
-        if slot is None:
-            return host_array(self.bound, tensor, self._given, self.seed)
-        check_room(tensor.nbytes, f"output {name!r}")
-        array = np.empty(tensor.type.shape, dtype=numpy_dtype(tensor.type.dtype))
-        if array.nbytes:
-            self.device.download(self._address(slot), array)
-        return array
+        found = self._loaded.read(name)
+        return host_array(self.bound, self.bound.tensors[name], self._given, self.seed) if found is None else found
 
     def _report(self, measured: Measured) -> RunReport:
-        started = time.perf_counter_ns()
-        outputs = {name: self.output(name) for name in self.bound.outputs}
-        download = Transfer(sum(a.nbytes for a in outputs.values()), time.perf_counter_ns() - started)
-        steps: tuple[StepReport, ...] = step_reports(self.program, measured.samples, measured.methods)
+        loaded = self._loaded
+        with self._phases("download"):
+            outputs = {name: self.output(name) for name in self.bound.outputs}
         warnings = list(self.bound.warnings)
         if self.fallback_reason:
             warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
         return RunReport(
-            program=self.program, plan=self.plan, device=self.device.info, outputs=outputs, steps=steps,
-            total=time_stats(measured.totals), iterations=len(measured.totals), warmup=measured.warmup,
-            upload=self._upload, download=download, measured_peak_bytes=self.device.peak_memory(),
-            timeline=tuple(measured.timeline), warnings=tuple(warnings), phases_ns=dict(self._clock.spent),
+            program=loaded.program,
+            plan=loaded.plan,
+            device=self.device.info,
+            outputs=outputs,
+            steps=step_reports(loaded.program, measured.samples, measured.methods),
+            total=time_stats(measured.totals),
+            iterations=len(measured.totals),
+            warmup=measured.warmup,
+            upload=loaded.upload,
+            download=Transfer(sum(a.nbytes for a in outputs.values()), self._phases.spent["download"]),
+            measured_peak_bytes=self.device.peak_memory(),
+            timeline=tuple(measured.timeline),
+            warnings=tuple(warnings),
+            phases_ns=dict(self._phases.spent),
             total_samples=tuple(measured.totals),
-        )  # fmt: skip
+            floor_ns=measured.floor_ns,
+            not_replayed=loaded.not_replayed,
+            streams=self.stream_choice,
+        )
+
+    def _close_loaded(self) -> None:
+        self._loaded.close()
 
     def close(self) -> None:
         """Free memory and release the device; may be called twice."""
@@ -278,7 +255,7 @@ class Session:
 
 
 def _bind(
-    graph: KernelGraph, dims: Mapping[str, int], given: Mapping[str, Array], seed: int, strict: bool, allow_empty: bool
+    graph: KernelGraph, dims: Mapping[str, int], given: Mapping[str, Array], strict: bool, allow_empty: bool
 ) -> BoundGraph:
     """Bind; where an operator must know an input's value, bind again with the values of small integer inputs."""
     try:
@@ -288,24 +265,3 @@ def _bind(
         if not values:
             raise
         return bind(graph, dims=dims, values=values, strict=strict, allow_empty=allow_empty)
-
-
-class _Phases:
-    """Adds up the time spent in named phases."""
-
-    def __init__(self) -> None:
-        self.spent: dict[str, int] = {}
-
-    def __call__(self, name: str) -> _Phase:
-        return _Phase(self.spent, name)
-
-
-class _Phase:
-    def __init__(self, spent: dict[str, int], name: str) -> None:
-        self._spent, self._name = spent, name
-
-    def __enter__(self) -> None:
-        self._started = time.perf_counter_ns()
-
-    def __exit__(self, *_: Any) -> None:
-        self._spent[self._name] = self._spent.get(self._name, 0) + time.perf_counter_ns() - self._started

@@ -60,7 +60,9 @@ def plan_streams(program: Program) -> StreamPlan:
     readers: dict[int, list[int]] = {}
     ends: list[list[int]] = []  # the clock when each step has ended
     events: list[Event] = []
-    stream_of, position, clocks = [], [], []
+    stream_of: list[int] = []
+    position: list[int] = []
+    clocks: list[tuple[int, ...]] = []
     for step in program.steps:
         mine = number[step.stream]
         clock = known[mine]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kgrun.graphs.errors import DeviceUnavailable
 from kgrun.runtime.devices.base import Address
-from kgrun.runtime.devices.cuda_arguments import pack
+from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
+from kgrun.runtime.devices.cuda_cubin import Parameter
 from kgrun.runtime.program import KernelCode, Launch
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class CpuKernels:
     def launcher(self, launch: Launch, address: Address) -> Callable[[], None]:
         """A call that runs the kernel to its end on all cores; raises as `prepare_all`, GraphError for its arguments."""
         kernel = self._kernel(launch.code)
+        check_arguments(launch, [Parameter(param.offset, param.size) for param in kernel.params])
         block = pack(launch.args, address)
 
         def run() -> None:

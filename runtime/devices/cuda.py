@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, DoesNotFit, GraphError
 from kgrun.graphs.limits import check_launch, limits_of
-from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep
+from kgrun.runtime.devices.base import Address, DeviceInfo, NotCapturable, PreparedStep, Replay, StepTimes
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
 from kgrun.runtime.devices.cuda_driver import Driver, PyCudaDriver
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
-from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step
+from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, KernelCode, Launch, LibraryCall, Step
 
 if TYPE_CHECKING:
     import numpy as np
 
     from kgrun.runtime.devices.cuda_blas import Blas
+    from kgrun.runtime.devices.cuda_timing import LaunchCosts
 
     Array = np.ndarray[Any, Any]
 
@@ -28,6 +29,7 @@ __all__ = ["CudaDevice", "gpu_status"]
 
 _REMEMBERED = 4_096  # names of steps kept to say where an asynchronous fault may come from
 _NAMED = 8
+_EMPTY = 'extern "C" __global__ void empty() {}'
 
 
 class CudaDevice:
@@ -49,6 +51,7 @@ class CudaDevice:
         self._sizes: dict[int, int] = {}
         self._held = self._peak = 0
         self._lost = self._closed = False
+        self._costs: LaunchCosts | None = None
         self.issued: deque[str] = deque(maxlen=_REMEMBERED)  # names since the last synchronisation
 
     # Memory
@@ -134,6 +137,25 @@ class CudaDevice:
                 return Prepared(self, step.name, self._library().prepare(work, address))
         raise DeviceUnavailable(f"{work.library}.{work.routine} is not available on a GPU", code="KG711")
 
+    def capture(self, prepared: Sequence[PreparedStep], after: Sequence[Sequence[int]]) -> Replay:
+        """The steps as one CUDA graph; NotCapturable names a step that runs on the host."""
+        steps = _capturable(prepared)
+        replay = self._guard("capturing the steps", self.driver.capture, [step.raw for step in steps], after)
+        return _DeviceReplay(self, replay, [step.name for step in steps])
+
+    def time_steps(self, prepared: Sequence[PreparedStep], runs: int) -> StepTimes | None:
+        """Times of the steps in graphs of repeats; None where a step cannot be captured."""
+        from kgrun.runtime.devices.cuda_timing import launch_costs, time_steps
+
+        try:
+            calls = [step.raw for step in _capturable(prepared)]
+        except NotCapturable:
+            return None
+        timer = _ChainTimer(self)
+        if self._costs is None:
+            self._costs = launch_costs(timer, self._empty_launch())
+        return time_steps(timer, calls, runs, self._costs)
+
     def synchronize(self) -> None:
         """Wait until all issued steps ended; DeviceFault when one failed."""
         self._guard("waiting", self.driver.synchronize)
@@ -186,6 +208,11 @@ class CudaDevice:
         except self.driver.errors as error:
             self._fail(error, f"preparing {step.name}")
 
+    def _empty_launch(self) -> Callable[[], None]:
+        code = KernelCode(_EMPTY, None, "cuda", "kgrun:empty.cu", "empty")
+        function = self.code.kernel(code).function
+        return self.driver.launcher(function, (1, 1, 1), (32, 1, 1), b"", 0, None, False)
+
     def _check_launch(self, step: Step, launch: Launch, kernel: LoadedKernel) -> None:
         limits = limits_of(self.driver.facts.arch)
         facts = kernel.facts
@@ -193,13 +220,15 @@ class CudaDevice:
             limits, launch.grid, launch.block, facts.static_shared, launch.shared, facts.registers, launch.cluster
         )
         threads = launch.block[0] * launch.block[1] * launch.block[2]
+        code = "KG360"
         if not found and threads > facts.max_threads:
             text = f"block of {threads} threads > {facts.max_threads} that kernel {kernel.symbol} was compiled for"
             found.append((text, ("block",)))
+            code = "KG361"
         if found:
             message = f"{step.name}: {found[0][0]}"
-            others = [GraphError(f"{step.name}: {text}", code="KG340") for text, _ in found[1:]]
-            raise GraphError(message, code="KG340", others=others, details={"path": list(found[0][1])})
+            others = [GraphError(f"{step.name}: {text}", code=code) for text, _ in found[1:]]
+            raise GraphError(message, code=code, others=others, details={"path": list(found[0][1])})
 
     def _prepare_host_call(self, work: HostCall, address: Address) -> Callable[[], None]:
         import numpy as np
@@ -283,20 +312,72 @@ class CudaDevice:
 class Prepared:
     """A step ready to be issued. `raw` is the bare call, for loops that count every nanosecond."""
 
-    __slots__ = ("_device", "_name", "method", "raw")
+    __slots__ = ("_device", "method", "name", "raw")
 
     def __init__(self, device: CudaDevice, name: str, raw: Callable[[], None], method: str = "stream events") -> None:
-        self._device, self._name, self.raw, self.method = device, name, raw, method
+        self._device, self.name, self.raw, self.method = device, name, raw, method
 
     def launch(self) -> None:
         """Issue the step; DeviceFault when the driver refuses it or an earlier step has failed."""
         device = self._device
         device.driver.activate()
-        device.issued.append(self._name)
+        device.issued.append(self.name)
         try:
             self.raw()
         except device.driver.errors as error:
-            device._fail(error, f"launching {self._name}", self._name)
+            device._fail(error, f"launching {self.name}", self.name)
+
+
+class _DeviceReplay:
+    """A captured graph whose faults are laid to its steps."""
+
+    def __init__(self, device: CudaDevice, replay: Replay, names: Sequence[str]) -> None:
+        self._device, self._replay = device, replay
+        self.names = names[-_NAMED:]
+
+    def launch(self) -> None:
+        """Issue the whole graph; DeviceFault when the driver refuses it or an earlier step has failed."""
+        device = self._device
+        device.driver.activate()
+        device.issued.extend(self.names)
+        try:
+            self._replay.launch()
+        except device.driver.errors as error:
+            device._fail(error, "launching the graph")
+
+    def close(self) -> None:
+        """Destroy the graph; silent, may be called twice."""
+        if not self._device._lost and not self._device._closed:
+            self._device.driver.activate()
+            self._replay.close()
+
+
+class _ChainTimer:
+    """Calls captured in a row and timed by events around their replay."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+
+    def chain(self, calls: Sequence[Callable[[], Any]]) -> Replay:
+        """A replay in which each call waits for the one before it."""
+        device = self._device
+        order = [[i - 1] if i else [] for i in range(len(calls))]
+        replay = device._guard("capturing a step", device.driver.capture, calls, order)
+        return _DeviceReplay(device, replay, [])
+
+    def timed(self, replay: Replay) -> int:
+        """Nanoseconds of one replay."""
+        start = self._device.record()
+        replay.launch()
+        return self._device.elapsed_ns(start, self._device.record())
+
+
+def _capturable(prepared: Sequence[PreparedStep]) -> list[Prepared]:
+    steps = [step for step in prepared if isinstance(step, Prepared)]
+    for step in steps:
+        if step.method == "host clock":
+            raise NotCapturable(f"{step.name} runs on the host")
+    return steps
 
 
 def _nothing() -> None:

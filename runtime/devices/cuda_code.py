@@ -19,6 +19,7 @@ from kgrun.runtime.program import KernelCode
 _PTX_VERSION = re.compile(r"^\s*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
 _PTX_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?", re.DOTALL)
 _PTX_PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z])(\d+)(?:\s+\.ptr[^\[,]*)?\s*[\w$]+(?:\[(\d+)\])?")
+_FAT_BINARY = b"\x50\xed\x55\xba"
 _GLOBAL = re.compile(r"__global__\s+(?:\w+\s*\([^)]*\)\s*)*?void\s+(?:__\w+__\s*\([^)]*\)\s*)*(\w+)\s*\(")
 _PTX_OF_CUDA_12 = (0, 1, 2, 3, 4, 5, 5, 6, 7, 8)  # PTX 8.x of CUDA 12.0, 12.1, …
 
@@ -114,6 +115,8 @@ def _compile(codes: Sequence[KernelCode], arch: str) -> dict[str, _Image]:
         return _compile_source(codes, arch)
     if code.language == "cubin":
         data = code.image or b""
+        if not data.startswith((b"\x7fELF", _FAT_BINARY)):
+            raise CompileError(f"kernel {code.entry} does not load: {code.label} is no cubin", code="KG503")
         kernels = {name: facts.parameters for name, facts in read_cubin(data).items()}
     else:
         text = code.text if code.text is not None else (code.image or b"").decode("utf-8", "replace")

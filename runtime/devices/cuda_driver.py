@@ -10,13 +10,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kgrun.graphs.bound import Dim3
 from kgrun.graphs.errors import DeviceUnavailable, UsageError
+from kgrun.runtime.devices.base import Replay
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +83,7 @@ class Driver(Protocol):
     def launcher(
         self, function: Any, grid: Dim3, block: Dim3, packed: bytes, shared: int, cluster: Dim3 | None, coop: bool
     ) -> Callable[[], None]: ...
+    def capture(self, issue: Sequence[Callable[[], Any]], after: Sequence[Sequence[int]]) -> Replay: ...
     def record(self) -> Any: ...
     def wait(self, mark: Any) -> None: ...
     def elapsed_ns(self, start: Any, end: Any) -> int: ...
@@ -92,7 +95,9 @@ class Driver(Protocol):
 def load_pycuda() -> Any:
     """`pycuda.driver`, initialised; DeviceUnavailable with one line of reason."""
     try:
-        import pycuda.driver as cuda
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pycuda.driver as cuda
     except ImportError as error:
         text = str(error)
         if "libcuda" in text:
@@ -129,14 +134,17 @@ class PyCudaDriver:
         self._modules: list[_Module] = []
         try:
             self.context = device.retain_primary_context()
-            self.handle = int(self.context.handle) if hasattr(self.context, "handle") else 0
-            self.activate()
         except cuda.Error as error:
             raise DeviceUnavailable(f"no context on GPU {ordinal}: {error}", code="KG705") from error
         _open.append(self)
         try:
+            self.handle = int(self.context.handle) if hasattr(self.context, "handle") else 0
+            self.activate()
             self._stream = cuda.Stream(NON_BLOCKING)
             self.stream = int(self._stream.handle)
+        except cuda.Error as error:
+            self.close(lost=True)
+            raise DeviceUnavailable(f"GPU {ordinal} cannot be used: {error}", code="KG705") from error
         except BaseException:
             self.close(lost=True)
             raise
@@ -216,6 +224,11 @@ class PyCudaDriver:
 
         return extended_launcher(function, grid, block, packed, shared, cluster, coop, self.stream)
 
+    def capture(self, issue: Sequence[Callable[[], Any]], after: Sequence[Sequence[int]]) -> Replay:
+        from kgrun.runtime.devices.cuda_graph import capture
+
+        return capture(self.stream, issue, after)
+
     def record(self) -> Any:
         return self.cuda.Event().record(self._stream)
 
@@ -294,7 +307,7 @@ def _drop_current(handle: int) -> None:
         from cuda.bindings import driver
 
         code, current = driver.cuCtxGetCurrent()
-        if handle and int(code) == 0 and int(current) == handle:
+        if handle and (int(code) != 0 or int(current) == handle):  # a destroyed context answers with an error
             driver.cuCtxPopCurrent()
 
 
