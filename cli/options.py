@@ -87,6 +87,9 @@ Iterations = Annotated[
 ]
 Warmup = Annotated[int | None, option("--warmup", min=0, help="Runs before them (default: 2 on a GPU, 0 on the CPU).")]
 Duration = Annotated[float | None, option("--duration", metavar="S", help="Measure for S seconds at least.")]
+Samples = Annotated[
+    bool, option("--samples", env=False, help="Put every time taken into the JSON document, for `kgrun diff`.")
+]
 
 # What becomes of the outputs.
 Expected = Annotated[

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kgrun.cli import timeout
 from kgrun.cli.output import Output, write_text
@@ -14,14 +15,14 @@ from kgrun.cli.pictures import Pictures, sketch_lines
 from kgrun.cli.progress import phase
 from kgrun.cli.render.documents import planner_rows
 from kgrun.cli.render.planners import planner_sections
-from kgrun.graphs.errors import DoesNotFit, GraphError, InternalError, UsageError
+from kgrun.graphs.errors import DoesNotFit, GraphError, InternalError, Place, UsageError
 from kgrun.graphs.version import __version__
 
 if TYPE_CHECKING:
     from kgrun.cli.render.memory_map import MemoryMap
     from kgrun.cli.render.table import Table
     from kgrun.runtime.memory.compare_planners import PlannerRow
-    from kgrun.runtime.memory.packing import Packing, Problem
+    from kgrun.runtime.memory.packing import Change, Packing, Problem
     from kgrun.runtime.memory.plan_types import MemoryPlan
     from kgrun.runtime.program import Program
 
@@ -64,7 +65,7 @@ def plan_csv(file: Path, output: Output, request: PlanRequest) -> None:
         GraphError: the file is no packing problem.
         DoesNotFit: no plan within the limit was found.
     """
-    from kgrun.runtime.memory.packing import METHODS, PackOptions, pack, verify
+    from kgrun.runtime.memory.packing import METHODS, PackOptions, pack, verify, write_minimalloc_csv
 
     planner, limit = request.planner, request.limit
     if planner not in METHODS:
@@ -79,12 +80,12 @@ def plan_csv(file: Path, output: Output, request: PlanRequest) -> None:
     if faults:
         raise InternalError(f"the plan is wrong: {faults[0].message}")
     if limit is not None and packing.height > limit:
-        _refuse(problem, packing, limit)
+        _refuse(problem, packing, request, limit)
     if request.pictures.wanted:
         request.pictures.draw(_picture(file, problem, packing))
     if request.export is not None:
         timeout.commit()
-        write_text(Path(request.export), _csv(_buffers(problem, packing)))
+        write_text(Path(request.export), write_minimalloc_csv(problem, packing.offsets))
     output.emit(
         document=lambda: packing_document(file, problem, packing, limit, spent) | planner_rows(planners),
         report=lambda: [
@@ -106,48 +107,58 @@ def _picture(file: Path, problem: Problem, packing: Packing) -> MemoryMap:
 
 
 def read_problem(file: Path) -> Problem:
-    """The problem of a minimalloc CSV; GraphError with the line at fault."""
+    """The problem of a minimalloc CSV (also gzipped); GraphError with the line at fault."""
+    import zlib
+
     from kgrun.runtime.memory.packing import PackingError, read_minimalloc_csv
 
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        return read_minimalloc_csv(file)
     except FileNotFoundError:
         raise GraphError(f"no file {file}", code="KG301", where=str(file)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise GraphError(f"cannot read {file}: {reason}", code="KG301", where=str(file)) from None
-    try:
-        return read_minimalloc_csv(text)
     except PackingError as error:
-        raise GraphError(str(error), code="KG390", where=str(file)) from None
+        found = re.match(r"line (\d+): (.*)", str(error), re.DOTALL)
+        line, message = (int(found[1]), found[2]) if found else (None, str(error))
+        raise GraphError(message, code="KG390", where=Place(str(file), line=line)) from None
 
 
-def _refuse(problem: Problem, packing: Packing, limit: int) -> None:
-    from kgrun.runtime.memory.packing import explain_infeasible
+def _refuse(problem: Problem, packing: Packing, request: PlanRequest, limit: int) -> NoReturn:
+    from kgrun.runtime.memory.packing import PackOptions, explain_infeasible
 
-    why = explain_infeasible(problem, limit)
-    names = [problem.name(index) for index in why.culprits]
-    proven = packing.lower_bound > limit
-    shown = ", ".join(names[:CULPRITS]) + (f" and {len(names) - CULPRITS} more" if len(names) > CULPRITS else "")
+    why = explain_infeasible(problem, limit, PackOptions(method=request.planner, time_limit=request.seconds))
+    culprits = [problem.name(index) for index in why.culprits] if why else []
+    least = min(packing.height, why.smallest_limit) if why else packing.height
+    proven = why.proven if why else packing.lower_bound > limit
+    shown = ", ".join(culprits[:CULPRITS])
+    shown += f" and {len(culprits) - CULPRITS:,} more" if len(culprits) > CULPRITS else ""
+    at = f" at time {why.time}" if why else ""
     if proven:
-        message = f"no plan fits {limit:,} bytes: at time {why.time} these live together: {shown}"
+        message = f"no plan fits {limit:,} bytes: these cannot be placed together{at}: {shown}"
     else:
-        message = f"no plan within {limit:,} bytes was found (not proven that there is none); most in the way: {shown}"
-    least = "the least possible" if packing.optimal else "not proven to be the least"
+        message = f"no plan within {limit:,} bytes was found, not proven that there is none; in the way{at}: {shown}"
+    quality = "the least possible" if least == packing.lower_bound else "not proven to be the least"
+    advice = f"; {_advice(problem, why.change)}" if why and why.change else ""
     raise DoesNotFit(
         message,
         code="KG401",
-        help=f"the smallest limit found is {packing.height:,} bytes, {least}"
-        + (f"; {why.advice}" if why.advice else ""),
+        help=f"the smallest limit found is {least:,} bytes, {quality}{advice}",
         details={
             "limit_bytes": limit,
             "lower_bound_bytes": packing.lower_bound,
-            "smallest_feasible_limit_bytes": packing.height,
+            "smallest_feasible_limit_bytes": least,
             "proven": proven,
-            "time": why.time,
-            "culprits": names,
+            "time": why.time if why else None,
+            "culprits": culprits,
         },
     )
+
+
+def _advice(problem: Problem, change: Change) -> str:
+    doing = {"shorten": "a shorter life of", "offload": "moving out", "shrink": "a smaller"}[change.kind]
+    return f"{doing} {problem.name(change.buffer)} would lower the bound by {change.saves:,} bytes"
 
 
 def packing_document(file: Path, problem: Problem, packing: Packing, limit: int | None, spent: int) -> Row:
@@ -171,21 +182,23 @@ def packing_document(file: Path, problem: Problem, packing: Packing, limit: int 
 
 
 def packing_rows(problem: Problem, packing: Packing) -> list[Row]:
-    """A row each buffer; its life [lower, upper) as first and last step."""
-    sizes, held = problem.sizes, problem.occupied_column()
-    return [
-        {
-            "name": problem.name(i),
-            "class": "buffer",
-            "nbytes": sizes[i],
-            "aligned_bytes": held[i],
-            "space": "dynamic",
-            "offset": packing.offsets[i],
-            "first_step": problem.lowers[i],
-            "last_step": problem.uppers[i] - 1,
-        }
-        for i in range(len(problem))
-    ]
+    """A row each buffer; its life [lower, upper) as first and last step, several lives as `lives` besides."""
+    return [_packing_row(problem, packing, i) for i in range(len(problem))]
+
+
+def _packing_row(problem: Problem, packing: Packing, i: int) -> Row:
+    spans = sorted([(problem.lowers[i], problem.uppers[i]), *problem.extra_intervals.get(i, ())])
+    row = {
+        "name": problem.name(i),
+        "class": "buffer",
+        "nbytes": problem.sizes[i],
+        "aligned_bytes": problem.occupied(i),
+        "space": "dynamic",
+        "offset": packing.offsets[i],
+        "first_step": spans[0][0],
+        "last_step": spans[-1][1] - 1,
+    }
+    return row | ({"lives": [[low, high - 1] for low, high in spans]} if len(spans) > 1 else {})
 
 
 def packing_report(file: Path, problem: Problem, packing: Packing, spent: int) -> Iterator[Table | str]:
@@ -211,26 +224,11 @@ def packing_report(file: Path, problem: Problem, packing: Packing, spent: int) -
 
 def export_plan(file: Path, plan: MemoryPlan) -> None:
     """Write a graph's dynamic memory as a minimalloc CSV: buffers with their lives, and where the plan puts them."""
-    rows = (
-        (p.name, p.first_step, p.last_step + 1, p.nbytes, plan.alignment, p.offset)
-        for p in plan.placements
-        if p.space == "dynamic"
-    )
-    write_text(file, _csv(rows))
+    from kgrun.runtime.memory.packing import Problem, write_minimalloc_csv
 
-
-def _buffers(problem: Problem, packing: Packing) -> Iterator[tuple[Any, ...]]:
-    for i in range(len(problem)):
-        span = problem.lowers[i], problem.uppers[i]
-        yield problem.name(i), *span, problem.sizes[i], problem.align(i), packing.offsets[i]
-
-
-def _csv(rows: Iterable[tuple[Any, ...]]) -> str:
-    import csv
-    import io
-
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(("id", "lower", "upper", "size", "alignment", "offset"))
-    writer.writerows(rows)
-    return target.getvalue()
+    places = [p for p in plan.placements if p.space == "dynamic"]
+    problem = Problem(
+        [p.first_step for p in places], [p.last_step + 1 for p in places], [p.nbytes for p in places],
+        [p.name for p in places], alignment=plan.alignment,
+    )  # fmt: skip
+    write_text(file, write_minimalloc_csv(problem, [p.offset for p in places]))

@@ -133,11 +133,17 @@ def _arange(init: RangeInit, dtype: str, shape: tuple[int, ...]) -> Array:
         raise _misfit(f"arange makes floats, the tensor is {dtype}", "write the start and the step as integers")
     elif not all(limits[0] <= value <= limits[1] for value in (start, last)):
         raise _misfit(f"arange runs from {start} to {last}, outside {dtype}: [{limits[0]}, {limits[1]}]")
-    numbers: Array
+    array = np.empty(count, numpy_dtype(dtype))
+    for first in range(0, count, _CHUNK):
+        index = np.arange(first, min(first + _CHUNK, count), dtype=np.float64 if limits is None else np.uint64)
+        array[first : first + _CHUNK] = _progression(start, step, index, limits)
+    return array.reshape(shape)
+
+
+def _progression(start: float, step: float, index: Array, limits: tuple[int, int] | None) -> Array:
     if limits is None:
-        numbers = float(start) + float(step) * np.arange(count, dtype=np.float64)
-    else:
-        # Modulo 2**64: exact, since first and last are in range.
-        steps = np.arange(count, dtype=np.uint64) * np.uint64(step % (1 << 64)) + np.uint64(start % (1 << 64))
-        numbers = steps if limits[0] == 0 else steps.view(np.int64)
-    return numbers.astype(numpy_dtype(dtype)).reshape(shape)
+        floats: Array = float(start) + float(step) * index
+        return floats
+    # Modulo 2**64: exact, since first and last are in range.
+    steps: Array = index * np.uint64(int(step) % (1 << 64)) + np.uint64(int(start) % (1 << 64))
+    return steps if limits[0] == 0 else steps.view(np.int64)

@@ -12,7 +12,7 @@ from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, read_graph
 from kgrun.cli.output import Output
 from kgrun.cli.values import check_number, parse_device, parse_dims, parse_size
-from kgrun.graphs.errors import CheckFailed, KgrunError
+from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
 
 if TYPE_CHECKING:
     from kgrun.cli.render.table import Table
@@ -102,6 +102,7 @@ def command(
     iterations: opt.Iterations = None,
     warmup: opt.Warmup = None,
     duration: opt.Duration = None,
+    samples: opt.Samples = False,
     memory: opt.MemoryMode = opt.Memory.planned,
     memory_limit: opt.MemoryLimit = None,
     planner: opt.Planner = "auto",
@@ -116,6 +117,8 @@ def command(
 ) -> None:
     """Run a graph; print the time of each kernel and the memory it took."""
     output = Output(json, csv, quiet, verbose, no_color)
+    if samples and not json:
+        raise UsageError("--samples adds to the JSON document", code="KG240", help="give --json too")
     for name, value in (("--rtol", rtol), ("--atol", atol), ("--planner-time", planner_time)):
         check_number(value, name)
     settings = {
@@ -141,7 +144,7 @@ def command(
     watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
     report, error = work.run(output)
     Saving(output_dir, save_outputs, trace).write(report)
-    show_run(output, report, error)
+    show_run(output, report, error, samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class Work:
         return self.expectation.judge(report, wanted)
 
 
-def show_run(output: Output, report: RunReport, error: KgrunError | None) -> None:
+def show_run(output: Output, report: RunReport, error: KgrunError | None, samples: bool = False) -> None:
     """Print the report in the form asked for; `error` is what ends the command after it."""
     from kgrun.cli.render import documents, timing
 
@@ -192,7 +195,7 @@ def show_run(output: Output, report: RunReport, error: KgrunError | None) -> Non
         yield from memory_part.warning_sections(warnings, output.verbose)
 
     output.emit(
-        document=lambda: documents.run_document(report),
+        document=lambda: documents.run_document(report, samples),
         report=sections,
         rows=lambda: timing.kernel_rows(report),
         error=error,

@@ -65,7 +65,7 @@ def command(
         planner, planner_time, parse_size(size, "--memory-limit") if size is not None else None, export,
         Pictures(html, svg), compare,
     )  # fmt: skip
-    if file.lower().endswith(".csv"):
+    if file.lower().endswith((".csv", ".csv.gz")):
         plan_csv(Path(file), output, request)
         return
     graph_options = GraphOptions(file, dim, strict, allow_external_data, allow_empty, arch)

@@ -125,17 +125,19 @@ def plan_document(program: Program, plan: MemoryPlan) -> Row:
     }
 
 
-def run_document(report: RunReport) -> Row:
-    """`execute --json`."""
+def run_document(report: RunReport, samples: bool = False) -> Row:
+    """`execute --json`; `samples` adds each time that was taken."""
     program = report.program
+    raw = {"total_samples_ns": list(report.total_samples)} if samples else {}
     return graph_fields(program.graph) | {
         "target": program.target,
         "device": device_row(report.device),
         "iterations": report.iterations,
         "warmup": report.warmup,
         "outputs": [output_row(name, array) for name, array in report.outputs.items()],
-        "kernels": [step_row(step, report.steps) for step in report.steps],
+        "kernels": [step_row(step, samples) for step in report.steps],
         "total_ns": stats_row(report.total),
+        **raw,
         "kernels_ns": timed_sum(report.steps),
         "upload": members(report.upload),
         "download": members(report.download),
@@ -170,8 +172,9 @@ def timed_sum(steps: Iterable[StepReport]) -> int | None:
     return sum(medians) if medians else None
 
 
-def step_row(step: StepReport, steps: tuple[StepReport, ...]) -> Row:
+def step_row(step: StepReport, samples: bool) -> Row:
     """One kernel's row."""
+    raw = {"samples_ns": list(step.samples)} if samples else {}
     return {
         "name": step.name,
         "op": step.op,
@@ -180,6 +183,7 @@ def step_row(step: StepReport, steps: tuple[StepReport, ...]) -> Row:
         "block": step.block,
         "shared_bytes": step.shared,
         "time_ns": stats_row(step.times),
+        **raw,
         "method": step.method,
         "flops": step.flops,
         "nbytes": step.nbytes,

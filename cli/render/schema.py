@@ -102,7 +102,9 @@ TENSOR = record(
         "offset": COUNT,
         "first_step": {"type": "integer"},
         "last_step": {"type": "integer"},
-    }
+        "lives": rows(rows({"type": "integer"})),
+    },
+    optional=("lives",),
 )
 KERNEL = record(
     {
@@ -113,12 +115,14 @@ KERNEL = record(
         "block": maybe(DIMS),
         "shared_bytes": maybe(COUNT),
         "time_ns": maybe(ref("stats")),
+        "samples_ns": rows(COUNT),
         "method": STRING,
         "flops": maybe(COUNT),
         "nbytes": maybe(COUNT),
         "flops_per_s": maybe(COUNT),
         "bytes_per_s": maybe(COUNT),
-    }
+    },
+    optional=("samples_ns",),
 )
 PLANNER = record(
     {
@@ -165,6 +169,7 @@ def _execute() -> Schema:
             "outputs": rows(OUTPUT),
             "kernels": rows(KERNEL),
             "total_ns": maybe(ref("stats")),
+            "total_samples_ns": rows(COUNT),
             "kernels_ns": maybe(COUNT),
             "upload": TRANSFER,
             "download": TRANSFER,
@@ -175,7 +180,7 @@ def _execute() -> Schema:
             "warnings": rows(WARNING),
         }
     )
-    return record(members, optional=tuple(FAILURE))
+    return record(members, optional=("total_samples_ns", *FAILURE))
 
 
 def _plan() -> Schema:
@@ -237,6 +242,49 @@ def _explain() -> Schema:
     return record(COMMON | {"target": STRING} | parts)
 
 
+def _import() -> Schema:
+    common = {key: COMMON[key] for key in ("schema_version", "ok", "kgrun")}
+    graph = record({"name": STRING, "file": STRING})
+    counts = dict.fromkeys(("kernels", "nodes", "tensors"), COUNT)
+    files = rows(record({"file": STRING, "nbytes": COUNT}))
+    return record(common | {"source": STRING, "kind": STRING, "graph": graph} | counts | {"files": files})
+
+
+def _diff() -> Schema:
+    common = {key: COMMON[key] for key in ("schema_version", "ok", "kgrun")}
+    side = record({"file": STRING, "kgrun": STRING, "graph": STRING, "device": maybe(STRING), "samples": BOOLEAN})
+    row = record(
+        {
+            "kind": {"enum": ["run", "memory", "kernel"]},
+            "name": STRING,
+            "old_name": maybe(STRING),
+            "op": maybe(STRING),
+            "metric": STRING,
+            "unit": {"enum": ["ns", "bytes"]},
+            "a": maybe(COUNT),
+            "b": maybe(COUNT),
+            "change": maybe(NUMBER),
+            "verdict": {"enum": ["regressed", "improved", "unchanged", "added", "removed", "not comparable"]},
+            "judged": BOOLEAN,
+            "p": maybe(NUMBER),
+            "note": maybe(STRING),
+        }
+    )
+    members = {
+        "a": side,
+        "b": side,
+        "max_regress": NUMBER,
+        "metrics": rows(STRING),
+        "floor_ns": maybe(COUNT),
+        "alpha": NUMBER,
+        "counts": mapping(COUNT),
+        "rows": rows(row),
+        "outputs": rows(record({"name": STRING, "what": STRING})),
+        "warnings": rows(WARNING),
+    }
+    return record(common | FAILURE | members, optional=tuple(FAILURE))
+
+
 def _doctor() -> Schema:
     component = record(
         {
@@ -267,6 +315,8 @@ def report_schema() -> Schema:
         "plan_memory_csv": _packing(),
         "validate": _validate(),
         "explain": _explain(),
+        "import": _import(),
+        "diff": _diff(),
         "doctor": _doctor(),
         "failure": _failure(),
     }

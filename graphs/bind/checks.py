@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, TensorArgument, Warning
-from kgrun.graphs.errors import GraphError, PathPart, did_you_mean
+from kgrun.graphs.dtypes import itemsize
+from kgrun.graphs.errors import DoesNotFit, GraphError, PathPart, Place, did_you_mean
 from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.graphs.schema.graph import KernelGraph
+
+
+# No machine has so much, and every sum and offset below stays inside 64 bits.
+MAX_BYTES = 1 << 56
 
 
 def graph_outputs(graph: KernelGraph, tensors: Mapping[str, BoundTensor]) -> tuple[str, ...]:
@@ -47,8 +53,10 @@ def check(bound: BoundGraph, target: str) -> tuple[Warning, ...]:
     """All checks that need types.
 
     Raises:
+        DoesNotFit: KG400 for sizes beyond any memory.
         GraphError: the first fault; `others` has the rest.
     """
+    _check_sizes(bound)
     faults: list[GraphError] = []
     for node in bound.nodes:
         faults.extend(_inplace_faults(bound, node))
@@ -60,6 +68,30 @@ def check(bound: BoundGraph, target: str) -> tuple[Warning, ...]:
         faults[0].others = tuple(faults[1:])
         raise faults[0]
     return tuple(_warnings(bound))
+
+
+def _check_sizes(bound: BoundGraph) -> None:
+    """All tensors and workspaces together stay below MAX_BYTES; so do the other extents of a tensor that is empty."""
+    total = 0
+    for name, tensor in bound.tensors.items():
+        spanned = prod(extent for extent in tensor.type.shape if extent) * itemsize(tensor.type.dtype)
+        total += tensor.nbytes
+        if max(spanned, total) >= MAX_BYTES:
+            shape = list(tensor.type.shape)
+            raise _too_much(f"{name!r} ({tensor.type.dtype} {shape})", bound.source.place("tensors", name))
+    for node in bound.nodes:
+        total += sum(node.workspace)
+        if total >= MAX_BYTES:
+            raise _too_much(f"the workspace of {node.name!r}", bound.source.place("nodes", node.position, "workspace"))
+
+
+def _too_much(what: str, where: Place) -> DoesNotFit:
+    return DoesNotFit(
+        f"with {what} the graph takes more bytes than any memory holds ({MAX_BYTES:,})",
+        code="KG400",
+        where=where,
+        help="check the dimensions",
+    )
 
 
 def _fault(

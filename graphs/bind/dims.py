@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
     for name in known:
         spec = specs.get(name, DimSpec())
         value = given.get(name, spec.default)
+        if value is not None:
+            value = _integer(name, value)
         if value is None:
             raise UsageError(
                 f"dimension {name} is unbound",
@@ -40,6 +43,14 @@ def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
             )
         values[name] = _in_range(graph, name, spec, value)
     return values
+
+
+def _integer(name: str, value: object) -> int:
+    """A plain int: numpy's integers wrap when they are multiplied."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # what it refuses is the point
+    except TypeError:
+        raise UsageError(f"dimension {name}={value!r} is no integer", code="KG222") from None
 
 
 def _names_in_shapes(graph: KernelGraph) -> dict[str, tuple[PathPart, ...]]:

@@ -1,4 +1,4 @@
-"""From other formats to graph files: `import_source` writes a graph and what it needs beside it, whole or not at all."""
+"""From other formats to graph files: `import_source` writes a graph and what it needs, all of it or nothing."""
 
 from __future__ import annotations
 

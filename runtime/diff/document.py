@@ -115,7 +115,9 @@ class Report(_Part):
 
 
 def _times(stats: _Stats | None, samples: list[int]) -> Times | None:
-    return Times(TimeStats(**stats.model_dump()), tuple(samples)) if stats is not None and stats.count else None
+    if stats is None or not stats.count:
+        return None
+    return Times(TimeStats(**stats.model_dump()), tuple(samples) if len(samples) == stats.count else ())
 
 
 def read_report(data: bytes, name: str) -> Report:
@@ -131,6 +133,8 @@ def read_report(data: bytes, name: str) -> Report:
         raise GraphError(f"no JSON document: {text}", code="KG391", where=name, help=_HELP) from None
     if not isinstance(document, Mapping) or "memory" not in document:
         raise _no_report(document, name)
+    if (version := document.get("schema_version")) != 1:
+        raise GraphError(f"schema_version is {version!r}, this kgrun reads 1", code="KG391", where=name)
     try:
         return Report.model_validate(document)
     except ValidationError as error:

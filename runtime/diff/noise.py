@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from statistics import NormalDist, median
 
 from kgrun.runtime.diff.document import Times
@@ -13,7 +14,8 @@ from kgrun.runtime.report import TimeStats
 
 FEWEST = 5  # times of one side; fewer say nothing of their noise
 EXACT = 20  # up to so many times a side the rank test is exact
-DRIFT_P = 0.01
+FEW = 15  # fewer times than these leave slow changes uncertain
+DRIFT_WEIGHT = 0.75  # set by simulation, as are the sizes of blocks: see docs/diff.md
 TAILS = {"p95": 0.95, "p99": 0.99}
 
 _NORMAL = NormalDist()
@@ -33,31 +35,41 @@ def p_longer(a: Times, b: Times, metric: str) -> float | None:
     return None if metric in TAILS else summary_p(a.stats, b.stats)
 
 
-def stands_apart(a: Times, b: Times) -> bool:
-    """Whether `b` is longer than `a` throughout the run, not only on the whole.
+def stands_apart(a: Times, b: Times, metric: str) -> bool:
+    """Whether `b` is longer than `a` throughout the run, not only on the whole; not asked of the longest times.
 
     With samples: every block of consecutive times of `b` has a larger median than every block of `a`, so that a slow
     or fast phase within either run is no change. With summaries: the median of `b` lies beyond the 95th percentile of
     `a`, and its minimum beyond the minimum.
     """
+    if metric in TAILS:
+        return True
     if a.samples and b.samples:
         return min(_block_medians(b.samples)) > max(_block_medians(a.samples))
     return b.stats.median > a.stats.p95 and b.stats.min > a.stats.min
 
 
-def drift(times: Times) -> float:
-    """How far the first half of a run lies from the second, as a part of its median; 0 where chance explains it."""
-    samples = times.samples
-    if len(samples) < 2 * FEWEST:
-        return 0.0
-    first, second = samples[: len(samples) // 2], samples[len(samples) // 2 :]
-    if min(rank_p(first, second), rank_p(second, first)) >= DRIFT_P:
-        return 0.0
-    return abs(median(second) - median(first)) / max(median(samples), 1)
+def unsteadiness(times: Times) -> float:
+    """How far a run wanders on its own, as a part of its median: a change has to exceed it on top of the bound.
+
+    With samples: what the medians of blocks differ by beyond what the scatter from one sample to the next explains;
+    counted double where few samples leave that uncertain. With a summary nothing tells scatter from wandering, so all
+    of it counts.
+    """
+    samples, middle = times.samples, max(times.stats.median, 1)
+    if not samples:
+        return DRIFT_WEIGHT * _deviation(times.stats) / middle
+    medians = _block_medians(samples)
+    # Successive differences are blind to slow changes; 0.954 is the median of |x - y| for standard normal x, y.
+    scatter = median(abs(after - this) for this, after in pairwise(samples)) / 0.954
+    size = len(samples) / len(medians)
+    expected = {3: 1.693, 5: 2.326}[len(medians)] * scatter * min(1.2533 / math.sqrt(size), 1)
+    weight = DRIFT_WEIGHT * (1 if len(samples) >= FEW else 2)
+    return weight * max(max(medians) - min(medians) - expected, 0) / middle
 
 
 def rank_p(a: Sequence[int], b: Sequence[int]) -> float:
-    """One-sided p of the rank-sum test that `b` is longer than `a`; a tie counts against it, which errs to the safe side.
+    """One-sided p of the rank-sum test that `b` is longer than `a`; ties count against it: the safe side.
 
     Mann and Whitney, "On a test of whether one of two random variables is stochastically larger than the other" (1947).
     """
@@ -126,8 +138,7 @@ def _independent(samples: Sequence[int]) -> float:
     variance = sum((rank - mean) ** 2 for rank in ranks)
     if not variance:
         return 1.0
-    steps = zip(ranks, ranks[1:], strict=False)
-    correlation = sum((this - mean) * (after - mean) for this, after in steps) / variance
+    correlation = sum((this - mean) * (after - mean) for this, after in pairwise(ranks)) / variance
     if correlation < 1.645 / math.sqrt(len(samples)):
         return 1.0
     return max((1 - correlation) / (1 + correlation), 2 / len(samples))
@@ -148,4 +159,4 @@ def _block_medians(samples: Sequence[int]) -> list[float]:
     """Medians of consecutive blocks: five of long runs, three of short ones."""
     blocks = 5 if len(samples) >= 25 else 3
     edges = [len(samples) * i // blocks for i in range(blocks + 1)]
-    return [median(samples[start:end]) for start, end in zip(edges, edges[1:], strict=False)]
+    return [median(samples[start:end]) for start, end in pairwise(edges)]

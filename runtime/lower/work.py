@@ -112,7 +112,9 @@ def bind_work(
     if work.code is not None:
         return [_launch(node, work.code, slots, scratch)]
     if work.function is not None:
-        inputs = tuple(_array(bound, name, slots) for name in node.inputs)
+        assert node.call is not None
+        # Absent inputs at the end are no inputs of the call.
+        inputs = tuple(_array(bound, name, slots) for name in node.inputs[: len(node.call.inputs)])
         outputs = tuple(a for name in node.outputs if (a := _array(bound, name, slots)) is not None)
         return [HostCall(work.function, inputs, outputs)]
     assert work.lowered is not None

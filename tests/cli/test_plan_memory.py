@@ -111,6 +111,15 @@ def test_packing_problem_that_does_not_fit(kgrun: Any, problem: Path) -> None:
     assert kgrun("plan-memory", problem, "--limit", "1536").code == 0
 
 
+def test_life_with_a_gap_is_several_lives(kgrun: Any, tmp_path: Path) -> None:
+    path = tmp_path / "gaps.csv"
+    path.write_text("id,lower,upper,size,gaps\na,0,8,512,2-6\nb,2,6,512,\n", encoding="utf-8")
+    document = kgrun("plan-memory", path, "--json").json()
+    assert document["memory"]["dynamic_bytes"] == 512
+    assert document["tensors"][0]["lives"] == [[0, 1], [6, 7]]
+    assert (document["tensors"][0]["first_step"], document["tensors"][0]["last_step"]) == (0, 7)
+
+
 def test_exported_packing_can_be_read_again(kgrun: Any, problem: Path, tmp_path: Path) -> None:
     assert kgrun("plan-memory", problem, "--export", tmp_path / "placed.csv").code == 0
     rows = list(csv.DictReader((tmp_path / "placed.csv").read_text(encoding="utf-8").splitlines()))
@@ -126,6 +135,7 @@ def test_broken_packing_problem_is_exit_3(kgrun: Any, tmp_path: Path, text: str)
     path.write_bytes(text.encode("latin-1"))
     result = kgrun("plan-memory", path)
     assert result.code == 3, result.err
+    assert result.err.splitlines()[1].startswith(f"  at {path} (line ")
     assert kgrun("plan-memory", tmp_path / "missing.csv").code == 3
 
 

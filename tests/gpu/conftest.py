@@ -9,6 +9,7 @@ import pytest
 from kgrun.runtime.devices.cuda import CudaDevice, gpu_status
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     status = gpu_status()
     for item in items:

@@ -120,7 +120,9 @@ def _directive(function: Function, words: str, scopes: _Scopes) -> None:
         label = function.body.pop()
         lists = re.findall(r"\([^)]*\)", words)
         has_result = bool(re.match(r"\.callprototype\s*\(", words))
-        results, params = (lists[0], lists[1] if len(lists) > 1 else "") if has_result else ("", lists[0] if lists else "")
+        results, params = (
+            (lists[0], lists[1] if len(lists) > 1 else "") if has_result else ("", lists[0] if lists else "")
+        )
         function.prototypes[str(label)] = (parse_params(results), parse_params(params))
     elif words.startswith((".maxntid", ".reqntid", ".minnctapersm", ".pragma", ".maxnreg")):
         return

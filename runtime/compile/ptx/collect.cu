@@ -37,26 +37,28 @@ static __noinline__ __device__ void shuffle(u32 kind, u32 T, u32* mail, u32 grou
 // The shuffles of all threads at once, where every lane of every warp is there. Its iterations are independent, and the
 // translator tells LLVM so (emit.PARALLEL): the loop runs in vector registers.
 extern "C" __device__ void kg_shuffle_all(u32 kind, u32 T, u64 words) {
-    u32* mail = (u32*)words;
-    ONCE for (u32 t = 0; t < T; t++) {
-        int lane = t & 31, amount = mail[T + t] & 31, control = mail[2 * T + t], segment = control >> 8 & 31;
+    const u32 *values = (u32*)words, *amounts = values + T, *controls = amounts + T;
+    u32 *results = (u32*)words + 24ull * T, *valids = results + T, *places = valids + T;
+    ONCE for (u64 t = 0; t < T; t++) {
+        int lane = t & 31, amount = amounts[t] & 31, control = controls[t], segment = control >> 8 & 31;
         int low = lane & segment, high = low | (control & 31 & ~segment);
         int up = lane - amount, down = lane + amount, cross = lane ^ amount, index = low | (amount & ~segment);
         int from = kind == K_shfl_up ? up : kind == K_shfl_down ? down : kind == K_shfl_bfly ? cross : index;
         int valid = kind == K_shfl_up ? from >= high : from <= high;
-        u32 place = t - lane + (valid ? from : lane);
-        mail[24 * T + t] = mail[place < T ? place : t];
-        mail[25 * T + t] = valid;
+        u32 place = (u32)t - lane + (valid ? from : lane);
+        places[t] = place < T ? place : (u32)t;
+        valids[t] = valid;
     }
+    ONCE for (u64 t = 0; t < T; t++) results[t] = values[places[t]];
 }
 
 // Whether every thread's member mask names its whole warp.
 extern "C" __device__ u32 kg_masks_miss(u32 T, u64 words) {
-    u32* mail = (u32*)words;
+    const u32* masks = (u32*)words + 3ull * T;
     u32 miss = 0;
-    ONCE for (u32 t = 0; t < T; t++) {
-        u32 rest = T - (t & ~31u), whole = rest >= 32 ? ~0u : (1u << (rest & 31)) - 1;
-        miss |= ~mail[3 * T + t] & whole;
+    ONCE for (u64 t = 0; t < T; t++) {
+        u32 rest = T - ((u32)t & ~31u), whole = rest >= 32 ? ~0u : (1u << (rest & 31)) - 1;
+        miss |= ~masks[t] & whole;
     }
     return miss;
 }

@@ -71,7 +71,9 @@ def _from_integer(e: Emitter, i: Instruction, target: str, source: str) -> tuple
     operation = "sitofp" if source.startswith("s") else "uitofp"
     if mode := floats.rounding_of(i):
         number = {"rz": "0", "rm": "1", "rp": "2"}[mode]
-        wide = e.value(f"{'sext' if source.startswith('s') else 'zext'} {kind} {value} to i128") if kind != "i64" else ""
+        wide = (
+            e.value(f"{'sext' if source.startswith('s') else 'zext'} {kind} {value} to i128") if kind != "i64" else ""
+        )
         wide = wide or e.value(f"{'sext' if source.startswith('s') else 'zext'} i64 {value} to i128")
         low = e.value(f"trunc i128 {wide} to i64")
         negative = e.value(f"zext i1 {e.value(f'icmp slt i128 {wide}, 0')} to i32")

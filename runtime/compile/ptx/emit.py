@@ -47,7 +47,7 @@ HIDDEN = (
     ("ptr", "%Z"),  # null, but LLVM must not know: address arithmetic stays a pointer's, which its loop passes need
 )
 # Functions of the runtime that every kernel shares, compiled once.
-SHARED_CODE = frozenset("kg_run kg_access kg_collect kg_vprintf kg_assert kg_trap kg_fence kg_copy_async".split())
+SHARED_CODE = frozenset(["kg_run", "kg_access", "kg_collect", "kg_vprintf", "kg_assert", "kg_trap", "kg_fence", "kg_copy_async"])
 # Functions of the runtime whose loop iterations are independent of each other.
 PARALLEL = frozenset(("kg_shuffle_all", "kg_masks_miss"))
 HIDDEN_PARAMETERS = ", ".join(f"{kind} {name}" for kind, name in HIDDEN)
@@ -250,7 +250,8 @@ class Emitter:
     def launch_field(self, name: str) -> str:
         kind = {"u32": "i32", "u64": "i64"}[dict(LAUNCH)[name]]
         place = self.value(f"getelementptr i8, ptr %L, i64 {offset_of(LAUNCH, name)}")
-        return self.value(f"load {kind}, ptr {place}, !invariant.load !0")
+        limits = ", !range !9" if name.startswith(("block_x", "block_y", "block_z", "threads")) else ""
+        return self.value(f"load {kind}, ptr {place}, !invariant.load !0{limits}")
 
     def special(self, name: str) -> str:
         """The value of a special register."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,50 +53,62 @@ class Fault:
         return text + (f" ({self.count} times)" if self.count > 1 else "")
 
 
-def describe(
-    raw: Any,
-    kernel: str,
-    sites: Sequence[tuple[str, int, str]],
-    places: Sequence[tuple[str, int]],
-    buffers: Sequence[BufferInfo],
-    result: RawResult,
-) -> Fault:
-    """A fault record in the words of the source."""
-    kind = FAULT_KINDS[raw.kind]
-    waits = kind in ("deadlock", "divergent-barrier")
-    file, line, operation = _place(raw.site, waits, sites, places)
-    tensor, offset = _target(raw, buffers, result) if raw.size and kind != "assertion" else ("", None)
-    other = None
-    if raw.other_site not in _NO_SITE and raw.other_thread != 0xFFFFFFFF:
-        other_file, other_line, other_operation = _place(raw.other_site, waits, sites, places)
-        other = Access(
-            other_file,
-            other_line,
-            other_operation,
-            _coordinates(raw.other_block, result.grid),
-            _coordinates(raw.other_thread, result.block),
+@dataclass(frozen=True)
+class Words:
+    """What a kernel's fault records refer to: its sites and waits in the source, the buffers, the shared variables."""
+
+    kernel: str
+    sites: Sequence[tuple[str, int, str]]
+    places: Sequence[tuple[str, int]]
+    buffers: Sequence[BufferInfo]
+    shared: Sequence[tuple[str, int, int]]  # (name, begin, end)
+
+    def describe(self, raw: Any, result: RawResult) -> Fault:
+        """A fault record in the words of the source."""
+        kind = FAULT_KINDS[raw.kind]
+        waits = kind in ("deadlock", "divergent-barrier")
+        file, line, operation = self._place(raw.site, waits)
+        tensor, offset = self._target(raw, result) if raw.size and kind != "assertion" else ("", None)
+        block, thread = _coordinates(raw.block, result.grid), _coordinates(raw.thread, result.block)
+        other = self._other(raw, waits, result)
+        return Fault(
+            kind, file, line, self.kernel, operation, tensor, offset, raw.size, block, thread, raw.count, other
         )
-    block, thread = _coordinates(raw.block, result.grid), _coordinates(raw.thread, result.block)
-    return Fault(kind, file, line, kernel, operation, tensor, offset, raw.size, block, thread, raw.count, other)
+
+    def _other(self, raw: Any, waits: bool, result: RawResult) -> Access | None:
+        if raw.other_site in _NO_SITE or raw.other_thread == 0xFFFFFFFF:
+            return None
+        file, line, operation = self._place(raw.other_site, waits)
+        block, thread = _coordinates(raw.other_block, result.grid), _coordinates(raw.other_thread, result.block)
+        return Access(file, line, operation, block, thread)
+
+    def _place(self, site: int, waits: bool) -> tuple[str, int, str]:
+        if waits:
+            return (*self.places[site], "wait") if site < len(self.places) else ("", 0, "wait")
+        return self.sites[site] if site < len(self.sites) else ("", 0, "")
+
+    def _target(self, raw: Any, result: RawResult) -> tuple[str, int | None]:
+        if raw.buffer == _SHARED:
+            base = max((a for a in result.shared_addresses if a <= raw.address), default=raw.address)
+            return self._shared_target(raw.address - base)
+        if raw.buffer == _LOCAL:
+            return "local memory", None
+        if raw.buffer != _NO_BUFFER:
+            return self.buffers[raw.buffer].name, raw.address - self.buffers[raw.buffer].address
+        return _nearest(raw.address, self.buffers)
+
+    def _shared_target(self, offset: int) -> tuple[str, int]:
+        """The shared variable that an offset lies in, or is nearest to."""
+        if not self.shared:
+            return "shared memory", offset
+        name, begin, _ = min(self.shared, key=lambda row: max(row[1] - offset, offset - row[2] + 1, 0))
+        return f"shared {name}", offset - begin
 
 
-def _place(
-    site: int, waits: bool, sites: Sequence[tuple[str, int, str]], places: Sequence[tuple[str, int]]
-) -> tuple[str, int, str]:
-    if waits:
-        return (*places[site], "wait") if site < len(places) else ("", 0, "wait")
-    return sites[site] if site < len(sites) else ("", 0, "")
-
-
-def _target(raw: Any, buffers: Sequence[BufferInfo], result: RawResult) -> tuple[str, int | None]:
-    if raw.buffer == _SHARED:
-        base = max((a for a in result.shared_addresses if a <= raw.address), default=raw.address)
-        return "shared memory", raw.address - base
-    if raw.buffer == _LOCAL:
-        return "local memory", None
-    if raw.buffer != _NO_BUFFER:
-        return buffers[raw.buffer].name, raw.address - buffers[raw.buffer].address
-    return _nearest(raw.address, buffers)
+def plain_name(symbol: str) -> str:
+    """A variable's own name out of a symbol such as `_ZZ6kernelPfE4tile`."""
+    match = re.match(r"_ZZ.*E(\d+)([A-Za-z_]\w*?)(?:_\d+)?$", symbol)
+    return match.group(2)[: int(match.group(1))] if match else symbol
 
 
 def _nearest(address: int, buffers: Sequence[BufferInfo]) -> tuple[str, int | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import json
 import os
 import subprocess
@@ -129,8 +128,8 @@ def _in_worker(ir: str, vectorize: bool) -> bytes | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(OSError):
-        for pipe in (process.stdin, process.stdout):
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError):
             if pipe:
                 pipe.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -145,5 +144,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @atexit.register
 def _end_all() -> None:
-    for process in list(_all):
+    for process in _all:
         _end(process)

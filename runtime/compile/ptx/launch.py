@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass, field
-from functools import cache
 from math import gcd
 from typing import Any
 
 import numpy as np
 
 from kgrun.graphs.errors import TimeoutExpired, UsageError
-from kgrun.runtime.compile.ptx import printf, runtime
+from kgrun.runtime.compile.ptx import printf, runtime, workers
 from kgrun.runtime.compile.ptx.layout import BlockRecord, BufferRecord, FaultRecord, LaunchRecord
 from kgrun.runtime.compile.ptx.syntax import align_up
 from kgrun.runtime.compile.ptx.warp import MAIL_WORDS
@@ -101,10 +99,10 @@ def run(
     printed = printf.Collector()
     keep.append(printed)
     launch.print = printed.address
-    workers = 1 if checks or schedule != "forward" else min(threads or os.cpu_count() or 1, blocks)
+    count = 1 if checks or schedule != "forward" else min(threads or os.cpu_count() or 1, blocks)
     slots = min(blocks, _SPIN_SLOTS) if geometry.spins else 1
     work = []
-    for worker in range(workers):
+    for worker in range(count):
         records, addresses = _work_area(launch, geometry, slots, checks, worker, keep)
         work.append((ctypes.addressof(records), addresses))
     _run_workers(launch, [address for address, _ in work], slots, timeout_s, keep)
@@ -230,18 +228,13 @@ def _work_area(
     return records, addresses
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=max(4, os.cpu_count() or 1), thread_name_prefix="kgrun-cpu")
-
-
 _abandoned: list[Any] = []
 
 
 def _run_workers(launch: Any, work: list[int], slots: int, timeout_s: float | None, keep: list[Any]) -> None:
     run_blocks = runtime.worker()
     record = ctypes.addressof(launch)
-    futures: list[Future[int]] = [_pool().submit(run_blocks, record, address, slots) for address in work]
+    futures = [workers.submit(run_blocks, record, address, slots) for address in work]
     try:
         done, running = wait(futures, timeout=timeout_s)
     except BaseException:  # Ctrl-C: the workers stop at their next block or wait
@@ -253,20 +246,9 @@ def _run_workers(launch: Any, work: list[int], slots: int, timeout_s: float | No
         launch.stop = 1
         if wait(running, timeout=_STOP_PATIENCE_S).not_done:
             _abandoned.append((launch, keep))  # a thread still runs on this memory: it must stay
-            _replace_pool()
         raise TimeoutExpired(f"a kernel ran longer than {timeout_s:g} s on the CPU", code="KG901")
     for future in done:
         future.result()
-
-
-def _replace_pool() -> None:
-    """A worker that cannot be stopped keeps its thread; let it not hold up the end of the process either."""
-    import concurrent.futures.thread as internals
-
-    for thread in threading.enumerate():
-        if thread.name.startswith("kgrun-cpu"):
-            internals._threads_queues.pop(thread, None)  # type: ignore[attr-defined]
-    _pool.cache_clear()
 
 
 def _keep_bytes(data: bytes, keep: list[Any]) -> int:
@@ -274,4 +256,3 @@ def _keep_bytes(data: bytes, keep: list[Any]) -> int:
     keep.append(array)
     ctypes.memmove(address, data, len(data))
     return address
-

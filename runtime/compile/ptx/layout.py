@@ -106,7 +106,11 @@ FAULT = (
 # Of each 4 bytes: the last writer and two readers. A block is stored plus one (0: nobody); a thread beside the
 # barriers of its block so far; a site beside the warp's own synchronisations; a time counts atomics and fences.
 SHADOW = (
-    *((f"{who}_{what}", "u32") for who in ("writer", "reader", "second") for what in ("block", "thread", "site", "time")),
+    *(
+        (f"{who}_{what}", "u32")
+        for who in ("writer", "reader", "second")
+        for what in ("block", "thread", "site", "time")
+    ),
     ("writer_epoch", "u32"),
     ("reader_epoch", "u32"),
     ("second_epoch", "u32"),
@@ -128,11 +132,7 @@ FAULT_KINDS = (
 )
 
 # What a thread waits for in a state.
-KINDS = (
-    "start barrier yield syncwarp shfl_up shfl_down shfl_bfly shfl_idx vote_all vote_any vote_uni vote_ballot "
-    "match_any match_all redux_add redux_min redux_max redux_umin redux_umax redux_and redux_or redux_xor "
-    "activemask ldmatrix stmatrix mma_f16 mma_bf16 mma_tf32 mma_s8 elect match_any64 match_all64 mma_f16_f16 movmatrix"
-).split()
+KINDS = ["start", "barrier", "yield", "syncwarp", "shfl_up", "shfl_down", "shfl_bfly", "shfl_idx", "vote_all", "vote_any", "vote_uni", "vote_ballot", "match_any", "match_all", "redux_add", "redux_min", "redux_max", "redux_umin", "redux_umax", "redux_and", "redux_or", "redux_xor", "activemask", "ldmatrix", "stmatrix", "mma_f16", "mma_bf16", "mma_tf32", "mma_s8", "elect", "match_any64", "match_all64", "mma_f16_f16", "movmatrix"]
 KIND_NUMBERS = {name: number for number, name in enumerate(KINDS)}
 
 

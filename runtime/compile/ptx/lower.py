@@ -258,7 +258,7 @@ def lower_kernel(
     _call_variables(lowering, function)
     lowering.walk()
     looped = looped and len(lowering.kinds) * len(lowering.flow.instructions) <= 60_000
-    parts = [_step_text(lowering), region.entry_points(len(lowering.kinds), looped)]
+    parts = [_step_text(lowering), region.entry_points(len(lowering.kinds), looped, _args_size(function))]
     if looped:
         program.declare("llvm.smin.i32", "i32 (i32, i32)")
         program.declare("llvm.smax.i32", "i32 (i32, i32)")
@@ -281,7 +281,7 @@ def lower_runtime(runtime: Module) -> str:
     program = Program(runtime, frozenset(), {}, {}, runtime)
     for name in sorted(SHARED_CODE):
         program.need(name, True)
-    return _rest(program)
+    return "@kg_zero = global ptr null\n" + _rest(program)
 
 
 def _rest(program: Program) -> str:
@@ -369,6 +369,10 @@ def _step_text(lowering: Lowering) -> str:
             "}",
         ]
     )
+
+
+def _args_size(function: Function) -> int:
+    return max((param.offset + param.size for param in function.params), default=0)
 
 
 def _declaration(name: str, signature: str) -> str:

@@ -95,6 +95,8 @@ def pointer(
 
 
 def _bare_pointer(e: Emitter, offset: str) -> str:
+    if e.metadata:  # a loop to vectorise: see HIDDEN on %Z
+        return e.value(f"getelementptr i8, ptr {e.value('load ptr, ptr @kg_zero, !invariant.load !0')}, i64 {offset}")
     return e.value(f"inttoptr i64 {offset} to ptr")
 
 
@@ -113,14 +115,22 @@ def _function_parameters(e: Emitter) -> list:  # type: ignore[type-arg]
     return [] if e.function.is_entry else [*e.function.params, *e.function.results]
 
 
+def _volatile(e: Emitter, i: Instruction) -> str:
+    """In a kernel, volatile accesses need nothing: other threads run only where this one has returned to the scheduler,
+    after which all is loaded anew. (LLVM 22 also asserts on vectorising them.) A function may be waiting in a loop."""
+    return "volatile " if _ORDERED.intersection(i.parts) and not e.function.is_entry else ""
+
+
 def load(e: Emitter, i: Instruction) -> None:
     space = space_of(i)
     ptx = value_type(i)
     kind, size = llvm_type(ptx), SIZES[ptx]
     targets = vector_elements(i.operands[0])
-    volatile = "volatile " if _ORDERED.intersection(i.parts) else ""
+    volatile = _volatile(e, i)
     place = pointer(e, i, i.operands[1], space, size * len(targets), 0)
-    is_argument = space == "param" and e.function.is_entry and parse_address(i.operands[1])[0] not in e.function.variables
+    is_argument = (
+        space == "param" and e.function.is_entry and parse_address(i.operands[1])[0] not in e.function.variables
+    )
     note = ", !invariant.load !0" if is_argument else e.metadata if space not in ("param",) else ""
     alignment = min(size, 8)
     for number, target in enumerate(targets):
@@ -146,7 +156,7 @@ def store(e: Emitter, i: Instruction) -> None:
     ptx = value_type(i)
     kind, size = llvm_type(ptx), SIZES[ptx]
     sources = vector_elements(i.operands[1])
-    volatile = "volatile " if _ORDERED.intersection(i.parts) else ""
+    volatile = _volatile(e, i)
     note = e.metadata if space != "param" else ""
     values = [e.read(source, kind) for source in sources]
     if "release" in i.parts:
@@ -224,7 +234,9 @@ def copy_async(e: Emitter, i: Instruction) -> None:
         for place in range(0, size, 4):
             at = e.value(f"getelementptr i8, ptr {source}, i64 {place}")
             value = e.value(f"load i32, ptr {at}, align 4{e.metadata}")
-            e.line(f"store i32 {value}, ptr {e.value(f'getelementptr i8, ptr {target}, i64 {place}')}, align 4{e.metadata}")
+            e.line(
+                f"store i32 {value}, ptr {e.value(f'getelementptr i8, ptr {target}, i64 {place}')}, align 4{e.metadata}"
+            )
         return
     base, offset = address(e, i.operands[1], "global")
     raw = e.value(f"getelementptr i8, ptr {base}, i64 {offset}")

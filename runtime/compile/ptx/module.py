@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -75,8 +76,13 @@ class PtxKernel:
         """Compile now; raises `DeviceUnavailable` for an operation that does not run on the CPU."""
         looped = looped and not self.module.checks
         if looped not in self._compiled:
-            compiled = self.module._compile(self, looped)
-            runtime.worker()  # its functions are what the code below calls
+            ahead = threading.Thread(target=runtime.worker)  # the first time, it is compiled beside the kernel
+            ahead.start()
+            try:
+                compiled = self.module._compile(self, looped)
+            finally:
+                ahead.join()
+            runtime.worker()  # whose functions the code below calls
             self._compiled[looped] = compiled, jit.LoadedCode(compiled.code)
 
     def launch(
@@ -134,8 +140,13 @@ class PtxKernel:
             threads=threads,
             timeout_s=timeout_s,
         )
-        found = [faults.describe(raw, self.name, compiled.sites, compiled.places, every, result) for raw in result.faults]
-        return LaunchResult(found, result.text)
+        words = faults.Words(self.name, compiled.sites, compiled.places, every, self._shared_words(ranges))
+        return LaunchResult([words.describe(raw, result) for raw in result.faults], result.text)
+
+    def _shared_words(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
+        """(name, begin, end) of each shared variable; the dynamic one has the launch's own size."""
+        names = {offset: name for name, offset in self._offsets.items()}
+        return [(faults.plain_name(names.get(begin, "dynamic")), begin, end) for begin, end in ranges]
 
 
 class PtxModule:
@@ -302,4 +313,3 @@ def _unpack(data: bytes) -> CompiledKernel:
     meta["places"] = [(file, line) for file, line in meta["places"]]
     meta["sites"] = [(file, line, what) for file, line, what in meta["sites"]]
     return CompiledKernel(code=data[8 + length :], **meta)
-

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+
 from kgrun.runtime.compile.ptx.emit import HIDDEN
-from kgrun.runtime.compile.ptx.layout import BLOCK, LAUNCH, offset_of
+from kgrun.runtime.compile.ptx.layout import BLOCK, LAUNCH, BlockRecord, LaunchRecord, offset_of
 
 # Accesses of different threads between two suspend points have no order (what has one is a race), so LLVM may take
 # the iterations over threads as parallel: group !1 says it of the accesses, the loop's metadata of the loop.
@@ -11,20 +13,27 @@ METADATA = """!0 = !{}
 !1 = distinct !{}
 !2 = distinct !{!2, !3}
 !3 = !{!"llvm.loop.parallel_accesses", !1}
-!9 = !{i32 1, i32 1025}"""
+!9 = !{i32 1, i32 1025}
+!10 = !{i32 0, i32 2147483647}
+!11 = !{i64 16}"""
+_RECORDS = (
+    f"ptr align 8 dereferenceable({ctypes.sizeof(LaunchRecord)}) %L, "
+    f"ptr align 8 dereferenceable({ctypes.sizeof(BlockRecord)}) %B"
+)
 PARALLEL_LOOP = ", !llvm.loop !2"
 _FIRST_LOOP = 100
 
 
-def entry_points(states: int, looped: bool) -> str:
+def entry_points(states: int, looped: bool, args_size: int) -> str:
     """`kg_step(L, B, state, thread)` and, where `looped`, `kg_region(L, B, state, first, end)`.
 
     The region answers the state that all its threads reached, -1 where all ended, -2 where they differ; each
     thread's own state is left in `pend` as well.
     """
-    if not looped:
-        return _step() + "\n" + _region_of_steps()
-    return _step() + "\n" + _region(states)
+    arguments = f"\n!12 = !{{i64 {max(args_size, 8)}}}\n"
+    if looped and states == 1:  # no thread ever waits, so none runs alone
+        return _stub("kg_step", "i32 %state, i32 %thread") + arguments + _region(states)
+    return _step() + arguments + (_region(states) if looped else _stub("kg_region", "i32 %s, i32 %first, i32 %end"))
 
 
 def _constants() -> list[str]:
@@ -32,15 +41,18 @@ def _constants() -> list[str]:
     lines = []
     wanted = {"nx": "block_x", "ny": "block_y", "T32": "threads", "P": "params", "LB": "local_bytes"}
     kinds = {"nx": "i32", "ny": "i32", "T32": "i32", "P": "ptr", "LB": "i64"}
-    ranges = {"nx": ", !range !9", "ny": ", !range !9", "T32": ", !range !9"}
+    notes = dict.fromkeys(("nx", "ny", "T32"), ", !range !9") | {"P": ", !dereferenceable !12, !align !11"}
     for name, field in wanted.items():
         lines.append(f"  %{name}.at = getelementptr i8, ptr %L, i64 {offset_of(LAUNCH, field)}")
-        lines.append(f"  %{name} = load {kinds[name]}, ptr %{name}.at, !invariant.load !0{ranges.get(name, '')}")
+        lines.append(
+            f"  %{name} = load {kinds[name]}, ptr %{name}.at, align 4, !invariant.load !0{notes.get(name, '')}"
+        )
     block = (("cx", "cta_x", "i32"), ("cy", "cta_y", "i32"), ("cz", "cta_z", "i32"))
     block += (("S", "shared", "ptr"), ("pend", "pend", "ptr"))
     for name, field, kind in block:
         lines.append(f"  %{name}.at = getelementptr i8, ptr %B, i64 {offset_of(BLOCK, field)}")
-        lines.append(f"  %{name} = load {kind}, ptr %{name}.at")
+        note = ", !range !10" if name.startswith("c") else ""
+        lines.append(f"  %{name} = load {kind}, ptr %{name}.at{note}")
     lines.append(f"  %Z.at = getelementptr i8, ptr %B, i64 {offset_of(BLOCK, 'zero')}")
     lines.append("  %Z = load ptr, ptr %Z.at, !invariant.load !0")
     lines.append("  %T = zext i32 %T32 to i64")
@@ -65,10 +77,8 @@ def _coordinates(thread: str, prefix: str) -> list[str]:
 def _step() -> str:
     return "\n".join(
         [
-            "define i32 @kg_step(i64 %L.n, i64 %B.n, i32 %state, i32 %thread) {",
+            f"define i32 @kg_step({_RECORDS}, i32 %state, i32 %thread) {{",
             "entry:",
-            "  %L = inttoptr i64 %L.n to ptr",
-            "  %B = inttoptr i64 %B.n to ptr",
             *_constants(),
             *_coordinates("%thread", "s"),
             f"  %next = {_body_call('%state', '%thread', '%sx0', '%sy', '%sz')}",
@@ -78,18 +88,16 @@ def _step() -> str:
     )
 
 
-def _region_of_steps() -> str:
-    """The region for kernels whose states are too many to specialise: not used by the scheduler, so a stub."""
-    return "define i32 @kg_region(i64 %L, i64 %B, i32 %state, i32 %first, i32 %end) {\n  ret i32 -2\n}"
+def _stub(name: str, parameters: str) -> str:
+    """An entry point that the scheduler does not use for this kernel."""
+    return f"define i32 @{name}(ptr %L, ptr %B, {parameters}) {{\n  ret i32 -2\n}}"
 
 
 def _region(states: int) -> str:
     cases = " ".join(f"i32 {state}, label %S{state}" for state in range(states))
     lines = [
-        "define i32 @kg_region(i64 %L.n, i64 %B.n, i32 %state, i32 %first, i32 %end) {",
+        f"define i32 @kg_region({_RECORDS}, i32 %state, i32 %first, i32 %end) {{",
         "entry:",
-        "  %L = inttoptr i64 %L.n to ptr",
-        "  %B = inttoptr i64 %B.n to ptr",
         *_constants(),
         f"  switch i32 %state, label %S0 [ {cases} ]",
     ]
@@ -106,9 +114,7 @@ def _region(states: int) -> str:
         "  ret i32 %answer",
         "}",
     ]
-    loops = [
-        f"!{_FIRST_LOOP + state} = distinct !{{!{_FIRST_LOOP + state}, !3}}" for state in range(states)
-    ]
+    loops = [f"!{_FIRST_LOOP + state} = distinct !{{!{_FIRST_LOOP + state}, !3}}" for state in range(states)]
     return "\n".join(lines + loops)
 
 

@@ -11,7 +11,24 @@ from kgrun.runtime.compile.ptx.syntax import Function, Instruction
 
 _PURE = frozenset(
     (
-        *("mov", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "neg", "cvt", "cvta", "min", "max"),
+        *(
+            "mov",
+            "add",
+            "sub",
+            "mul",
+            "mad",
+            "shl",
+            "shr",
+            "and",
+            "or",
+            "xor",
+            "not",
+            "neg",
+            "cvt",
+            "cvta",
+            "min",
+            "max",
+        ),
         *("setp", "selp", "bfe", "shf", "mul24", "mad24"),
     )
 )

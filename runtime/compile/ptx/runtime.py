@@ -14,7 +14,8 @@ from kgrun.runtime.compile.ptx import emit, jit, lower
 from kgrun.runtime.compile.ptx.layout import c_text
 from kgrun.runtime.compile.ptx.parse import Module, parse_module
 
-_once = threading.RLock()
+_parsing = threading.Lock()
+_loading = threading.Lock()
 _PARTS = ("numerics.cu", "matrix.cu", "collect.cu", "checks.cu", "scheduler.cu")
 # No contraction: error terms need each rounding. Relocatable: `kg_region` and `kg_step` are defined elsewhere.
 _ONCE = '#define ONCE _Pragma("unroll 1")\n'  # the loops are short of time for nobody; unrolled they cost LLVM seconds
@@ -29,7 +30,7 @@ def source() -> str:
 
 def module() -> Module:
     """The runtime, parsed; raises `DeviceUnavailable` where NVRTC is not installed."""
-    with _once:
+    with _parsing:
         return _module()
 
 
@@ -41,7 +42,7 @@ def _module() -> Module:
 
 def worker() -> Callable[[int, int, int], int]:
     """`worker(launch, blocks, slots)` runs blocks on the calling thread, without the GIL; see scheduler.cu."""
-    with _once:
+    with _loading:
         return _worker()
 
 

@@ -81,7 +81,9 @@ def _vote(e: Emitter, i: Instruction) -> Wait:
     predicate = e.value(f"zext i1 {e.read(i.operands[1], 'i1')} to i32")
     mask = e.read(i.operands[2], "i32") if len(i.operands) > 2 else "-1"
     kind = "i32" if mode == "ballot" else "i1"
-    return Wait(KIND_NUMBERS[f"vote_{mode}"], ((0, predicate), (MASK_WORD, mask)), ((i.operands[0], RESULT_WORD, kind),))
+    return Wait(
+        KIND_NUMBERS[f"vote_{mode}"], ((0, predicate), (MASK_WORD, mask)), ((i.operands[0], RESULT_WORD, kind),)
+    )
 
 
 def _match(e: Emitter, i: Instruction) -> Wait:

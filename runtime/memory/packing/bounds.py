@@ -63,13 +63,32 @@ def _clique(arena: Arena) -> int:
     best = 0
     order = sorted(range(len(pieces)), key=lambda k: (-pieces.size[k], k))
     for seed in order[:64]:
-        total, allowed = pieces.size[seed], near[seed]
-        for k in sorted(allowed, key=lambda k: (-pieces.size[k], k)):
-            if k in allowed:
-                total += pieces.size[k]
-                allowed = allowed & near[k]
-        best = max(best, total)
+        best = max(best, _grown(sorted(near[seed], key=lambda k: (-pieces.size[k], k)), near, pieces.size, seed))
+    # Where lives say more than nothing, whoever lives at their peak mostly conflicts.
+    changes = sorted(
+        (t, d, k) for k, spans in enumerate(pieces.spans) for s in spans for t, d in zip(s, (1, -1), strict=True)
+    )
+    live: set[int] = set()
+    most, peak = 0, []
+    total = 0
+    for _, step, k in changes:
+        total += step * pieces.size[k]
+        (live.add if step > 0 else live.discard)(k)
+        if total > most:
+            most, peak = total, sorted(live)
+    if peak:
+        peak.sort(key=lambda k: (-pieces.size[k], k))
+        best = max(best, _grown(peak[1:], near, pieces.size, peak[0]))
     return best
+
+
+def _grown(order: list[int], near: list[set[int]], size: array[int], seed: int) -> int:
+    total, allowed = size[seed], near[seed]
+    for k in order:
+        if k in allowed:
+            total += size[k]
+            allowed = allowed & near[k]
+    return total
 
 
 def peak_section(problem: Problem) -> Peak:
@@ -91,6 +110,7 @@ def peak_section(problem: Problem) -> Peak:
             live += steps[time]
             if live > best.nbytes:
                 best = Peak(space, time, following, live, ())
+
     def here(i: int) -> bool:
         inside = any(low <= best.start < high for low, high in lives[i])
         return inside and (problem.spaces[i] if problem.spaces else 0) == best.space

@@ -19,7 +19,8 @@ class Graph:
 
 def graph(pieces: Pieces, most: int | None = None) -> Graph | None:
     """The conflict graph, or None where it has more than `most` edges."""
-    spans = [(low, high, k) for k, spans in enumerate(pieces.spans) for low, high in spans]
+    meeting = (k for k in range(len(pieces)) if pieces.size[k])
+    spans = [(low, high, k) for k in meeting for low, high in pieces.spans[k] if low < high]
     if pieces.by_pairs_only:
         spans = []
     if native.available():

@@ -31,7 +31,7 @@ class Rectangles:
 def search(
     blocks: Rectangles, rank: array[int], cap: int, rule: int, limit: int, deadline: float
 ) -> tuple[int, int, array[int]]:
-    """FOUND with offsets, IMPOSSIBLE (proven) or STOPPED at `limit` nodes or `deadline` (CPU seconds of the thread); nodes; offsets.
+    """FOUND with offsets, IMPOSSIBLE (proven) or STOPPED at `limit` nodes or `deadline` (CPU time); nodes; offsets.
 
     A plan in which no block can move down is found, if there is one, by deciding for one section at a time which
     block lies on its floor, or that none does; then the floor rises to the next offset that a block there can take:
@@ -72,9 +72,7 @@ class _Part:
 class _Search:
     """The state of one search; the C twin keeps the same stacks."""
 
-    def __init__(
-        self, blocks: Rectangles, rank: Sequence[int], cap: int, rule: int, offsets: array[int]
-    ) -> None:
+    def __init__(self, blocks: Rectangles, rank: Sequence[int], cap: int, rule: int, offsets: array[int]) -> None:
         self.lo, self.up, self.size, self.pinned = blocks.lo, blocks.up, blocks.size, blocks.pinned
         n = len(self.lo)
         self.align = [blocks.align] * n if isinstance(blocks.align, int) else list(blocks.align)
@@ -244,9 +242,8 @@ class _Search:
         higher = [self.least[j] for j in here if self.least[j] > self.floor[t]]
         lying = [j for j in here if self.least[j] == self.floor[t]]
         first, last = min(self.lo[j] for j in lying), max(self.up[j] for j in lying)
-        for j in part.blocks:
-            if self.lo[j] < last and self.up[j] > first and not self.lo[j] <= t < self.up[j]:
-                higher.append(self.least[j] + self.size[j])
+        near = [j for j in part.blocks if self.lo[j] < last and self.up[j] > first]
+        higher += [self.least[j] + self.size[j] for j in near if not self.lo[j] <= t < self.up[j]]
         if not higher or min(higher) + self.rest[t] > self.cap:
             self.weight[t] += 1
             return False

@@ -13,7 +13,9 @@ LOWEST, TIGHTEST, BELOW_TOP = 0, 1, 2  # which gap: the lowest, the smallest tha
 NONE = 1 << 62
 
 
-def fill(arena: Arena, pieces: Pieces, near: Graph, order: Sequence[int], fit: int, stop: int = NONE) -> array[int] | None:
+def fill(
+    arena: Arena, pieces: Pieces, near: Graph, order: Sequence[int], fit: int, stop: int = NONE
+) -> array[int] | None:
     """Origins of all blocks, placed in `order` (the pinned ones first); None once one ends at `stop` or above.
 
     LOWEST takes the first gap, TIGHTEST the smallest one (the first of equals, the open end last), BELOW_TOP the

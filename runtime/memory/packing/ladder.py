@@ -19,7 +19,7 @@ RUNS = (
     ("w", 0.4, 1), ("Z", 0.4, 3), ("A", 0.1, 4), ("w", 0.4, 1), ("W", 0.1, 6), ("a", 0.4, 2), ("S", 0.4, 6),
     ("U", 0.3, 2),
 )  # fmt: skip
-SHORT = 1500  # nodes of the first runs
+SHORT = 1000  # nodes of the first runs
 ATTEMPTS = 2 * len(RUNS)  # runs' worth of nodes for the bound before moving on
 CLIMBING = len(RUNS)  # and for a cap above it
 
@@ -51,7 +51,15 @@ def climb(view: View, pinned: array[int], chunk: int, bound: int, height: int, g
         low = out.bound
         cap = max(low, goal)
         while low < out.height and out.nodes < budget:
-            status, height, offsets = _try(blocks, runs, cap, length, min(budget, out.nodes + (CLIMBING if out.nodes else ATTEMPTS) * length), out, deadline)
+            status, height, offsets = _try(
+                blocks,
+                runs,
+                cap,
+                length,
+                min(budget, out.nodes + (CLIMBING if out.nodes else ATTEMPTS) * length),
+                out,
+                deadline,
+            )
             if status == FOUND:
                 assert offsets is not None
                 out.height = height

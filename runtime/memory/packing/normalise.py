@@ -122,7 +122,7 @@ def _arena(p: Problem, rigid: _Rigid, lives: list[Spans], space: int, members: l
         if root in blocks:
             b = blocks[root]
             step[b], remainder[b] = _meet(step[b], remainder[b], align, -offset, p, i)
-    # The origin of a block is a multiple of its step; the root lies `shift` bytes behind it, the first byte below a step.
+    # The origin of a block is a multiple of its step and less than a step below its first byte.
     shift = [r + s * -((m + r) // s) for s, r, m in zip(step, remainder, start, strict=True)]
     inner = array("q", (rigid.find(i)[1] + shift[b] for i, b in zip(members, block_of, strict=True)))
     pieces, piece_of = _pieces(p, rigid, lives, members, block_of, inner)
@@ -140,6 +140,7 @@ def _arena(p: Problem, rigid: _Rigid, lives: list[Spans], space: int, members: l
     rectangles = not any(pieces.rel) and len(set(pieces.block)) == len(pieces)
     rectangles = rectangles and all(len(s) == 1 for s in pieces.spans)
     rectangles = rectangles and all(arena.size[b] == s for b, s in zip(pieces.block, pieces.size, strict=True))
+    _check_pins(p, arena, pieces)
     if not rectangles or arena.fixed or pieces.pairs or pieces.by_pairs_only:
         arena.pieces = pieces
     return arena
@@ -173,9 +174,10 @@ def _pieces(
         if root == i:
             low.setdefault(-1 - root, b)
     pieces = Pieces(array("q"), array("q"), array("q"), [], [], p.conflicts is not None)
+    paired = {alias_root(p, i)[0] for pair in p.extra_conflicts for i in pair}
     piece_of_root: dict[int, int] = {}
     for root in dict.fromkeys(home.values()):
-        if high[root] > low[root] and (lives[root] or pieces.by_pairs_only):
+        if high[root] > low[root] and (lives[root] or pieces.by_pairs_only or root in paired):
             piece_of_root[root] = len(pieces)
             pieces.block.append(low[-1 - root])
             pieces.rel.append(low[root])
@@ -198,7 +200,9 @@ def _hulls(arena: Arena, pieces: Pieces) -> None:
 
 def _pins(p: Problem, arena: Arena) -> None:
     """Fixed offsets and hints of buffers become those of their blocks; clashes are errors."""
-    assert arena.members is not None and arena.block_of is not None and arena.inner is not None
+    assert arena.members is not None
+    assert arena.block_of is not None
+    assert arena.inner is not None
     for i, b, at in zip(arena.members, arena.block_of, arena.inner, strict=True):
         if i in p.hint:
             arena.hint.setdefault(b, max(0, p.hint[i] - at))
@@ -208,6 +212,35 @@ def _pins(p: Problem, arena: Arena) -> None:
                 raise ProblemError(f"buffer {p.name(i)}: fixed {p.fixed[i]} leaves no room for its group or alias", i)
             if arena.fixed.setdefault(b, origin) != origin:
                 raise ProblemError(f"buffer {p.name(i)}: fixed offset clashes with its alias or group", i)
+
+
+def _check_pins(p: Problem, arena: Arena, pieces: Pieces) -> None:
+    """Pinned blocks must not overlap one another; everything else can make room."""
+    pinned = sorted(
+        (arena.fixed[b] + pieces.rel[k], arena.fixed[b] + pieces.rel[k] + pieces.size[k], k)
+        for k, b in enumerate(pieces.block)
+        if b in arena.fixed
+    )
+    pairs = set(pieces.pairs) if pinned else set()
+    reach: list[tuple[int, int]] = []
+    for start, end, k in pinned:
+        reach = [(e, j) for e, j in reach if e > start]
+        for _, j in reach:
+            together = not pieces.by_pairs_only and _meet_in_time(pieces.spans[j], pieces.spans[k])
+            if pieces.block[j] != pieces.block[k] and (together or (min(j, k), max(j, k)) in pairs):
+                names = [p.name(next(i for i in p.fixed if _holds(arena, i, pieces.block[q]))) for q in (j, k)]
+                raise ProblemError(f"the fixed offsets of {names[0]} and {names[1]} overlap while both are live")
+        reach.append((end, k))
+
+
+def _holds(arena: Arena, buffer: int, block: int) -> bool:
+    assert arena.members is not None
+    assert arena.block_of is not None
+    return any(i == buffer and b == block for i, b in zip(arena.members, arena.block_of, strict=True))
+
+
+def _meet_in_time(a: Spans, b: Spans) -> bool:
+    return any(max(x[0], y[0]) < min(x[1], y[1]) for x in a for y in b)
 
 
 def _relation(p: Problem, arena: Arena, pieces: Pieces, piece_of: dict[int, int]) -> None:

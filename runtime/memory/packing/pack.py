@@ -119,7 +119,7 @@ class _Solver:
         if self.arena.hull_is_valid and live:
             self.by_skyline(view, live)
         if not self.done and (method == "auto" or self.best.height == NONE):
-            for name in ("greedy-size", "first-fit"):
+            for name in ("greedy-size", "first-fit", "more"):
                 self.by_graph(name, FEW_EDGES if self.best.height < NONE else MOST_EDGES)
         if not self.done and live and method != "skyline":
             self.by_search(view, live)
@@ -177,18 +177,32 @@ class _Solver:
             self._graph, self._graph_limit = graph(pieces, most), most
         if self._graph is None:
             return
-        size, start = arena.size, arena.lower
+        size, start, end = arena.size, arena.lower, arena.upper
+        blocks = range(len(arena))
+        by_size = sorted(blocks, key=lambda b: (-size[b], b))
         if method == "somas":
             origins, name = somas(arena, pieces, self._graph)
             self.offer(origins, method, name)
         elif method == "greedy-size":
-            order = sorted(range(len(arena)), key=lambda b: (-size[b], b))
-            self.offer(fill(arena, pieces, self._graph, order, LOWEST), method, "size, lowest gap")
-            self.offer(fill(arena, pieces, self._graph, order, TIGHTEST), method, "size, tightest gap")
-        else:
-            order = sorted(range(len(arena)), key=lambda b: (start[b], b))
+            self.offer(fill(arena, pieces, self._graph, by_size, LOWEST), method, "size, lowest gap")
+            self.offer(fill(arena, pieces, self._graph, by_size, TIGHTEST), method, "size, tightest gap")
+        elif method in ("first-fit", "best-fit"):
+            order = sorted(blocks, key=lambda b: (start[b], b))
             fit = BELOW_TOP if method == "best-fit" else LOWEST
             self.offer(fill(arena, pieces, self._graph, order, fit), method, "start")
+        else:
+            orders = {
+                "area": sorted(blocks, key=lambda b: (-size[b] * (end[b] - start[b]), b)),
+                "width": sorted(blocks, key=lambda b: (start[b] - end[b], -size[b], b)),
+                "end": sorted(blocks, key=lambda b: (-end[b], b)),
+                "large half, start": sorted(blocks, key=lambda b: (2 * size[b] < size[by_size[0]], start[b], b)),
+                "hint": sorted(blocks, key=lambda b: (arena.hint.get(b, NONE), -size[b], b)),
+            }
+            for name, order in orders.items():
+                if name == "hint" and not arena.hint:
+                    continue
+                self.offer(fill(arena, pieces, self._graph, order, LOWEST, self.best.height), "first-fit", name)
+                self.offer(fill(arena, pieces, self._graph, order, TIGHTEST, self.best.height), "best-fit", name)
 
     def by_search(self, view: View, live: list[int]) -> None:
         """Exact search, a component at a time: each lies between sections that no block crosses."""
@@ -204,7 +218,7 @@ class _Solver:
         )
         pinned = array("q", [arena.fixed.get(b, -1) for b in live])
         origins = self.best.origins[:]
-        budget, bound = self.options.node_limit, self.bound
+        bound = self.bound
         for part in _components(view):
             if len(part) > SEARCHABLE:
                 bound = self.bound
@@ -212,6 +226,7 @@ class _Solver:
             high = max(origins[live[k]] + view.size[k] for k in part)
             if high <= max(bound, self.goal):
                 continue
+            budget = self.options.node_limit * 256 // max(256, len(part))
             align = view.align if isinstance(view.align, int) else array("q", [view.align[k] for k in part])
             lower, upper, size, pins = (
                 array("q", [c[k] for k in part]) for c in (view.lower, view.upper, view.size, pinned)

@@ -216,6 +216,8 @@ def _check_sparse(p: Problem) -> None:
             _check_index(i, n, "conflicts")
     if p.max_chunk is not None and p.max_chunk < 1:
         raise ProblemError(f"max_chunk must be 1 byte or more, got {p.max_chunk}")
+    if p.max_chunk is not None and any(p.max_chunk % p.align(i) for i in range(n)):
+        raise ProblemError(f"max_chunk {p.max_chunk} must be a multiple of every alignment")
     _check_groups(p)
 
 

@@ -17,14 +17,15 @@ class PackOptions:
     Attributes
     ----------
     method : one of METHODS. `auto` runs the others it needs and never ends above `greedy-size`.
-    node_limit : nodes the exact search may visit a component; the budget that decides results.
+    node_limit : nodes the exact search may visit a component of up to 256 blocks (proportionally fewer in larger
+        ones); the budget that decides results.
     time_limit : CPU seconds for the whole call, a safety net: the best plan found by then is returned.
     capacity : bytes; a plan at or below it is enough, so the search stops there. None minimises.
     seed : picks the random orderings of large problems.
     """
 
     method: str = "auto"
-    node_limit: int = 150_000
+    node_limit: int = 120_000
     time_limit: float = 2.0
     capacity: int | None = None
     seed: int = 0

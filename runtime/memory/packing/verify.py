@@ -143,7 +143,7 @@ def _apart(p: Problem, offsets: Sequence[int]) -> list[Violation]:
     """Overlaps, by sweep and by the explicit relations."""
     if p.plain and native.available():
         pair = native.call("overlap", p.lowers, p.uppers, array("q", offsets), p.occupied_column())
-        return [] if pair is None else [_overlap(p, *pair, (offsets, p.occupied_column()))]
+        return [] if pair is None else [_overlap(p, pair[0], pair[1], (offsets, p.occupied_column()))]
     ext = _Extents(p, offsets)
     found = []
     pairs = {(ext.root[a], ext.root[b]) for a, b in (*(p.conflicts or ()), *p.extra_conflicts)}
@@ -173,10 +173,8 @@ def _sweep(p: Problem, ext: _Extents) -> list[Violation]:
                 events += ((low, 1, i), (high, 0, i))
     if p.conflicts is not None:
         # A relation instead of lives: only lifelong buffers meet everybody, one after the other.
-        times = sorted(e[0] for e in events)
-        here = times[0] if times else 0
         others = [i for i in lives if i not in ext.persistent and ext.start[i] < ext.end[i]]
-        return _against_lifelong(p, ext, [i for _, kind, i in events if kind], others, here)
+        return _against_lifelong(p, ext, [i for _, kind, i in events if kind], others)
     found: list[Violation] = []
     live: dict[int, list[tuple[int, int]]] = {}
     dropped: set[int] = set()
@@ -200,7 +198,7 @@ def _sweep(p: Problem, ext: _Extents) -> list[Violation]:
     return found
 
 
-def _against_lifelong(p: Problem, ext: _Extents, fixed: list[int], others: list[int], _: int) -> list[Violation]:
+def _against_lifelong(p: Problem, ext: _Extents, fixed: list[int], others: list[int]) -> list[Violation]:
     found: list[Violation] = []
     live: dict[int, list[tuple[int, int]]] = {}
     for i in fixed + others:

@@ -141,6 +141,13 @@ template <class T> __global__ void c(T* x) { *x = 3; }"""
     assert driver.calls.count("load") == 1
 
 
+def test_what_is_no_cubin_never_reaches_the_driver(device: CudaDevice, driver: FakeDriver) -> None:
+    junk = KernelCode(None, b"junk", "cubin", "j.cubin", "k")
+    with pytest.raises(CompileError, match=r"kernel k does not load: j\.cubin is no cubin"):
+        device.prepare(step(scale(code=junk)), addresses)
+    assert "load" not in driver.calls
+
+
 def test_a_wrong_entry_names_what_is_there(device: CudaDevice) -> None:
     with pytest.raises(CompileError) as caught:
         device.prepare(step(scale(code=code(entry="scael"))), addresses)

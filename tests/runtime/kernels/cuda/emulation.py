@@ -178,5 +178,7 @@ def compare(call: OpCall, got: Sequence[Array], want: Sequence[Array]) -> None:
 
 
 def _scale(call: OpCall) -> float:
-    """Absolute slack: sums of many terms of both signs cancel."""
+    """Absolute slack: sums of many terms of both signs cancel; the rows of a softmax do not."""
+    if call.op == "Softmax":
+        return 0.01
     return 4.0 if all_schemas()[call.op].family in ("linear", "nn", "reduction") else 1.0

@@ -71,7 +71,8 @@ for (int d = 16; d; d /= 2) total += __shfl_xor_sync(~0u, total, d);
 __syncwarp(); if (t < 16) { float s = 0; for (int j = 0; j < n; j++) s += p[j] * v[j * 16 + t]; o[b * 16 + t] = s / total; }"""
 HASH = """
 unsigned key = keys[b * blockDim.x + t], at = key * 2654435761u % size;
-while (true) { unsigned old = atomicCAS(&table[at], 0xffffffffu, key); if (old == 0xffffffffu || old == key) break; at = (at + 1) % size; }"""
+while (true) { unsigned old = atomicCAS(&table[at], 0xffffffffu, key); if (old == 0xffffffffu || old == key) break; at = (at + 1) % size; }
+atomicAdd(sum, table[at]); atomicAdd(sum + 1, 1u);"""
 MONTE_CARLO = """
 unsigned s = (b * blockDim.x + t) * 747796405u + 2891336453u; int in = 0;
 for (int j = 0; j < 100; j++) { s = s * 1664525u + 1013904223u; float x = (s >> 8) * (1.f / 16777216.f); s = s * 1664525u + 1013904223u; float y = (s >> 8) * (1.f / 16777216.f); in += x * x + y * y < 1.f; }
@@ -282,13 +283,14 @@ CASES = [
     ),
     Case(
         "hash insert",
-        kernel("const unsigned* keys, unsigned* table, unsigned size", HASH),
+        kernel("const unsigned* keys, unsigned* table, unsigned size, unsigned* sum", HASH),
         lambda: [
             rng(6).permutation(1000)[:256].astype(np.uint32),
-            np.full(1, 0xFFFFFFFF, np.uint32).repeat(512),
+            np.full(512, 0xFFFFFFFF, np.uint32),
             np.uint32(512),
+            np.zeros(2, np.uint32),
         ],
-        lambda keys, table, size: {},
+        lambda keys, table, size, total: {3: [keys.sum(), 256]},
         grid=4,
         block=64,
     ),
@@ -345,3 +347,14 @@ def _scatter(a, p):  # type: ignore[no-untyped-def]
     keep = p >= 0
     o[p[keep]] = a[::-1][keep]
     return o
+
+
+def _mandelbrot(o, w):  # type: ignore[no-untyped-def]
+    x0 = (np.arange(32, dtype=np.float32) * np.float32(3) / np.float32(32) - np.float32(2))[None].repeat(24, 0)
+    y0 = (np.arange(24, dtype=np.float32) * np.float32(2) / np.float32(24) - np.float32(1))[:, None].repeat(32, 1)
+    z, steps = np.zeros((24, 32), np.complex128), np.zeros((24, 32), np.int32)
+    for _ in range(60):
+        inside = abs(z) < 2
+        steps += inside
+        z = np.where(inside, z * z + x0 + 1j * y0, z)
+    return {0: (steps > 20).reshape(-1)}

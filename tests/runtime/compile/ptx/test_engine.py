@@ -1,0 +1,201 @@
+"""The engine around the kernels: errors, limits, printf, threads, timeouts, the object cache, a dying compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kgrun.graphs.errors import CompileError, DeviceUnavailable, InternalError, TimeoutExpired, UsageError
+from kgrun.runtime.compile.nvrtc import compile_cuda
+from kgrun.runtime.compile.ptx import jit, worker
+from kgrun.runtime.compile.ptx.launch import BufferInfo
+from kgrun.runtime.compile.ptx.module import load_ptx
+from tests.runtime.compile.ptx.harness import compiled, launch, pack
+
+pytest.importorskip("llvmlite")
+pytest.importorskip("cuda.bindings")
+
+ADD = 'extern "C" __global__ void k(const float* a, float* o, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) o[i] = a[i] + 1; }'
+FOREVER = 'extern "C" __global__ void k(volatile int* flag) { while (*flag == 0) { } }'
+BLOCK_FOREVER = 'extern "C" __global__ void k(int* o) { unsigned x = 1; while (x) x = x * 3 + 2 | 1; *o = x; }'
+
+
+def ptx_of(source: str) -> str:
+    return compile_cuda(source, name="kernel.cu", arch="sm_80", kind="ptx").image.decode()
+
+
+def test_parameters_are_described_with_offsets() -> None:
+    source = "struct S { char c; double d; };\n"
+    source += 'extern "C" __global__ void __launch_bounds__(128) k(const float* a, short b, S s, int n) { __shared__ int x[10]; x[n] = b; ((double*)a)[x[0]] = s.d; }'
+    kernel = compiled(source, (), frozenset()).kernel("k")
+    described = [(p.size, p.align, p.offset, p.is_pointer_guess) for p in kernel.params]
+    assert described == [(8, 8, 0, True), (2, 2, 8, False), (16, 8, 16, False), (4, 4, 32, False)]
+    assert (kernel.static_shared, kernel.max_threads) == (40, 128)
+
+
+def test_printf_formats_as_c_does() -> None:
+    source = 'extern "C" __global__ void k() { printf("%d %5.2f|%-4s|%x %c %lld %%\\n", -3, 2.5, "ab", 255u, 65, 1ll << 40); }'
+    assert launch(source, [], block=2).printf_text == "-3  2.50|ab  |ff A 1099511627776 %\n" * 2
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_any_number_of_threads_gives_the_same(threads: int) -> None:
+    a, o = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+    launch(ADD, [a, o, np.int32(1000)], grid=32, block=32, threads=threads)
+    np.testing.assert_array_equal(o, a + 1)
+
+
+def test_launches_that_cannot_be_are_refused() -> None:
+    a = np.zeros(4, np.float32)
+    with pytest.raises(UsageError, match="takes 20 bytes"):
+        launch(ADD, [a, a])
+    with pytest.raises(UsageError, match="cannot be launched"):
+        launch(ADD, [a, a, np.int32(4)], block=2000)
+    with pytest.raises(UsageError, match="unknown schedule"):
+        launch(ADD, [a, a, np.int32(4)], schedule="sideways")
+    with pytest.raises(UsageError, match="allows 64 threads"):
+        launch(ADD.replace("void k", "void __launch_bounds__(64) k"), [a, a, np.int32(4)], block=65)
+    with pytest.raises(UsageError, match="unknown check"):
+        load_ptx(ptx_of(ADD), name="x", checks=frozenset(("everything",)))
+
+
+def test_a_wrong_entry_and_a_text_that_is_no_ptx() -> None:
+    with pytest.raises(CompileError, match="no kernel 'kk'") as caught:
+        load_ptx(ptx_of(ADD), name="x.ptx").kernel("kk")
+    assert "'k'" in str(caught.value.help) or "it has k" in str(caught.value.help)
+    with pytest.raises(CompileError, match="is no PTX"):
+        load_ptx("hello", name="x.ptx")
+
+
+@pytest.mark.parametrize(
+    ("statement", "operation"),
+    [
+        ('asm volatile("bar.cluster.arrive;" ::);', "bar.cluster"),
+        ('asm volatile("wgmma.fence.sync.aligned;");', "wgmma.fence.sync.aligned"),
+        ('asm volatile("tex.1d.v4.f32.s32 {%0, %0, %0, %0}, [%1, {%2}];" :: "f"(1.f), "l"(o), "r"(1));', "tex.1d"),
+    ],
+)
+def test_what_cannot_run_names_operation_and_line(statement: str, operation: str) -> None:
+    ptx = ptx_of('extern "C" __global__ void k(float* o) {\n  asm volatile("membar.gl;");\n  o[0] = 1;\n}')
+    inner = statement.split('"')[1].replace("%0", "%f1").replace("%1", "%rd1").replace("%2", "%r1")
+    with_it = ptx.replace("membar.gl;", inner).replace(".reg .b64", ".reg .f32 %f<9>; .reg .b32 %r<9>; .reg .b64", 1)
+    with pytest.raises(DeviceUnavailable) as caught:
+        load_ptx(with_it, name="k.ptx").kernel("k").launch((1, 1, 1), (1, 1, 1), 0, bytes(8))
+    assert caught.value.exit == 7
+    assert operation in caught.value.message
+    assert "kernel.cu (line 2)" in str(caught.value.where)
+
+
+def test_a_spin_that_never_ends_is_a_deadlock_or_a_timeout() -> None:
+    flag = np.zeros(1, np.int32)
+    with pytest.raises(TimeoutExpired):
+        launch(FOREVER, [flag], timeout_s=0.3)
+
+
+def test_a_loop_that_never_ends_times_out_and_the_process_goes_on() -> None:
+    script = (
+        "import numpy as np\nfrom kgrun.graphs.errors import TimeoutExpired\n"
+        "from tests.runtime.compile.ptx.test_engine import ADD, BLOCK_FOREVER, launch\n"
+        "o = np.zeros(1, np.int32)\n"
+        "try:\n    launch(BLOCK_FOREVER, [o], block=1, timeout_s=0.5)\nexcept TimeoutExpired as error:\n    print(error.exit)\n"
+        "a = np.ones(8, np.float32); launch(ADD, [a, a, np.int32(8)]); print(a.sum())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["9", "16.0"]), done.stderr
+
+
+def test_the_object_cache_serves_a_second_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ptx = ptx_of(ADD.replace("+ 1", "+ 7"))
+    load_ptx(ptx, name="x").kernel("k").prepare()
+
+    def refuse(*_: object) -> bytes:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(jit, "compile_ir", refuse)
+    load_ptx(ptx, name="x").kernel("k").prepare()
+
+
+def test_llvm_dying_of_vectorisation_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = jit._in_worker
+
+    def dies_when_vectorising(ir: str, vectorize: bool) -> bytes | None:
+        calls.append(vectorize)
+        return None if vectorize else real(ir, vectorize)
+
+    monkeypatch.setattr(jit, "_in_worker", dies_when_vectorising)
+    assert jit.compile_ir("define i32 @f() {\n  ret i32 3\n}\n", None)
+    assert calls == [True, False]
+
+
+def test_a_compiler_process_that_is_gone_is_replaced() -> None:
+    ir = "define i32 @f() {\n  ret i32 4\n}\n"
+    jit.compile_ir(ir, None)
+    for process in list(jit._all):
+        process.kill()
+        process.wait()
+    assert jit.compile_ir(ir, None)
+
+
+def test_invalid_code_is_an_internal_error() -> None:
+    with pytest.raises(InternalError, match="LLVM refused"):
+        jit.compile_ir("define nonsense", None)
+
+
+def test_frames_end_where_the_stream_does(tmp_path: Path) -> None:
+    path = tmp_path / "frames"
+    with path.open("wb") as out:
+        worker.write_frame(out, b"abc")
+        out.write(b"\x05\0\0\0\0\0\0\0xy")
+    with path.open("rb") as stream:
+        assert [worker.read_frame(stream) for _ in range(3)] == [b"abc", None, None]
+
+
+def test_kernels_of_one_module_share_its_variables() -> None:
+    source = "__device__ int total = 5;\n__constant__ int step;\n"
+    source += 'extern "C" __global__ void add() { atomicAdd(&total, step); }\nextern "C" __global__ void get(int* o) { *o = total; }'
+    module = load_ptx(ptx_of(source), name="x")
+    address, size = module.symbol("step")
+    assert size == 4
+    np.frombuffer((np.ctypeslib.as_array((__import__("ctypes").c_int32 * 1).from_address(address))), np.int32)
+    __import__("ctypes").c_int32.from_address(address).value = 3
+    module.kernel("add").launch((2, 1, 1), (4, 1, 1), 0, b"")
+    out = np.zeros(1, np.int32)
+    module.kernel("get").launch((1, 1, 1), (1, 1, 1), 0, pack([out]))
+    assert out[0] == 29
+
+
+def test_launches_from_several_python_threads() -> None:
+    outputs = [np.zeros(500, np.float32) for _ in range(4)]
+    a = np.arange(500, dtype=np.float32)
+    threads = [threading.Thread(target=launch, args=(ADD, [a, o, np.int32(500)]), kwargs={"grid": 16}) for o in outputs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for out in outputs:
+        np.testing.assert_array_equal(out, a + 1)
+
+
+def test_the_overrun_that_a_compiler_generated_is_found_at_its_line() -> None:
+    path = Path(__file__).parent / "corpus" / "tvm_shared_overrun.cu"
+    source = path.read_text()
+    module = load_ptx(ptx_of(source), name="tvm", checks=frozenset(("bounds",)))
+    shapes = (8 * 24 * 96, 8 * 24 * 96, 8, 16, 2, 8)
+    arrays = [np.ones(max(count, 32768), np.float32) for count in shapes]
+    kernel = module.kernel(module.entries[0])
+    buffers = [BufferInfo(str(n), a.ctypes.data, a.nbytes) for n, a in enumerate(arrays)]
+    arguments = pack(arrays[: len(kernel.params)])
+    (fault,) = kernel.launch((1, 1, 1), (32, 16, 1), 0, arguments, buffers=buffers).faults
+    assert (fault.kind, fault.tensor, fault.offset, fault.thread) == (
+        "out-of-bounds",
+        "shared lv24_shared_ptr",
+        32,
+        (0, 8, 0),
+    )
+    assert source.splitlines()[fault.line - 1].strip() == "lv24_shared_ptr[((int)threadIdx.y)] = red_buf0_ptr[0];"
