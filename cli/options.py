@@ -68,6 +68,14 @@ MemoryLimit = Annotated[
 ]
 Planner = Annotated[str, option("--planner", metavar="NAME", help="Planning method.")]
 PlannerTime = Annotated[float, option("--planner-time", metavar="S", help="Seconds the planner may search.")]
+MaxChunk = Annotated[
+    str | None, option("--max-chunk", metavar="SIZE", help="Let no buffer cross a multiple of so many bytes.")
+]
+PlanCache = Annotated[
+    str | None,
+    option("--plan-cache", metavar="DIR", help="Keep plans of large graphs there, and take them from there."),
+]
+PlanCacheMin = Annotated[int, option("--plan-cache-min", metavar="N", help="Steps from which a plan is kept.")]
 Timeout = Annotated[float | None, option("--timeout", metavar="S", help="End after S seconds with exit code 9.")]
 
 # What is run, how often, on what.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,21 @@ Export = Annotated[
 ]
 
 
+class PaddingRule(StrEnum):
+    """Bytes held for a buffer."""
+
+    plain = "plain"
+    common = "common"
+
+
+PaddingOption = Annotated[PaddingRule, opt.option("--padding", help="plain: to 512 bytes; common: at least 32 spare.")]
+CommGuard = Annotated[bool, opt.option("--comm-guard", help="Keep free bytes around communication memory.")]
+Streams = Annotated[bool, opt.option("--streams", env=False, help="Show streams and the events that order them.")]
+SavePlan = Annotated[
+    str | None, opt.option("--save-plan", env=False, metavar="DIR", help="Write listings of the plan to a folder.")
+]
+
+
 def command(
     file: File,
     json: opt.Json = False,
@@ -50,6 +66,13 @@ def command(
     limit: Limit = None,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
+    max_chunk: opt.MaxChunk = None,
+    padding: PaddingOption = PaddingRule.plain,
+    comm_guard: CommGuard = False,
+    plan_cache: opt.PlanCache = None,
+    plan_cache_min: opt.PlanCacheMin = 2000,
+    streams: Streams = False,
+    save_plan: SavePlan = None,
     export: Export = None,
     html: Html = None,
     svg: Svg = None,
@@ -74,11 +97,25 @@ def command(
         from kgrun.runtime.memory.plan import plan_memory
 
         plan = plan_memory(
-            program, mode=memory.value, planner=planner, memory_limit=request.limit, time_limit=planner_time
+            program,
+            mode=memory.value,
+            planner=planner,
+            memory_limit=request.limit,
+            time_limit=planner_time,
+            max_chunk=parse_size(max_chunk, "--max-chunk") if max_chunk is not None else None,
+            padding=padding.value,
+            comm_guard=comm_guard,
+            cache_dir=Path(plan_cache) if plan_cache is not None else None,
+            cache_minimum=plan_cache_min,
         )
         rows = request.rows(program)
     write_files(request, program, plan)
-    show_plan(output, program, plan, rows)
+    if save_plan is not None:
+        from kgrun.cli.plan_listings import save_listings
+
+        watchdog.commit()
+        save_listings(Path(save_plan), program, plan)
+    show_plan(output, program, plan, rows, streams=streams)
 
 
 def write_files(request: PlanRequest, program: Program, plan: MemoryPlan) -> None:
@@ -92,9 +129,12 @@ def write_files(request: PlanRequest, program: Program, plan: MemoryPlan) -> Non
         request.pictures.draw(plan_map(program, plan))
 
 
-def show_plan(output: Output, program: Program, plan: MemoryPlan, planners: Sequence[PlannerRow]) -> None:
+def show_plan(
+    output: Output, program: Program, plan: MemoryPlan, planners: Sequence[PlannerRow], *, streams: bool = False
+) -> None:
     """Print the plan in the form asked for."""
     from kgrun.cli.render import documents
+    from kgrun.cli.render.streams import stream_rows, stream_sections
 
     def report() -> Iterator[Table | str]:
         from kgrun.cli.render import memory as memory_part
@@ -107,11 +147,19 @@ def show_plan(output: Output, program: Program, plan: MemoryPlan, planners: Sequ
         yield from memory_part.decision_sections(program.decisions)
         yield from memory_part.memory_sections(program, plan)
         yield from sketch_lines(plan_map(program, plan))
+        if plan.note is not None:
+            yield plan.note
         yield from planner_sections(planners)
+        if streams:
+            yield from stream_sections(program)
         yield from memory_part.warning_sections(documents.all_warnings(program), output.verbose)
 
     output.emit(
-        document=lambda: documents.plan_document(program, plan) | documents.planner_rows(planners),
+        document=lambda: (
+            documents.plan_document(program, plan)
+            | documents.planner_rows(planners)
+            | (stream_rows(program) if streams else {})
+        ),
         report=report,
         rows=lambda: documents.tensor_rows(program, plan),
     )

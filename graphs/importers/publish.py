@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kgrun.graphs.errors import GraphError, KgrunError, Place, UsageError
+from kgrun.graphs.errors import KgrunError, Place, UsageError
 from kgrun.graphs.importers import Imported, SourceKind
 from kgrun.graphs.schema.graph import KernelGraph
 
@@ -41,10 +41,10 @@ def _checked(path: Path, source: Path) -> KernelGraph:
         graph = load_graph(path)
         if all(isinstance(dim, int) or dim.default is not None for dim in graph.dims.values()):
             bind(graph)
-    except GraphError as error:
+    except KgrunError as error:
         # The file that the error speaks of is about to vanish: keep the place inside it only.
         where = Place(None, error.where.path) if error.where else None
-        raise GraphError(
+        raise type(error)(
             f"{source} makes no valid graph: {error.message}", code=error.code, where=where, help=error.help
         ) from None
     return graph

@@ -111,7 +111,8 @@ def _place_outputs(bound: BoundGraph, node: BoundNode, classes: AliasClasses, re
         use = _use(bound, name)
         if position == 0 and viewed is not None:
             classes.join(name, viewed, f"view of {viewed}", use)
-            classes.forwarded.add(node.index)
+            if not any(node.outputs[1:]):
+                classes.forwarded.add(node.index)
         elif name in node.inplace:
             _check_declared(bound, node, name, classes)
             classes.join(name, node.inplace[name], f"in place of {node.inplace[name]}, as declared", use)

@@ -164,16 +164,16 @@ class _Lowering:
         ):
             return []
         alias = lookup(node.op).alias if node.call is not None else None
-        if alias is not None:
-            work = NodeWork()
-            items: list[Work] = [self._view_copy(node, alias)]
-        else:
-            work = prepare_node(self.bound, node, self.target, self.codes)
-            items = []
+        items: list[Work] = [] if alias is None else self._view_copy(node, alias)
+        runs = alias is None or _has_further_outputs(node)
+        work = prepare_node(self.bound, node, self.target, self.codes) if runs else NodeWork()
         scratch = tuple(self._add_workspace(node, i, nbytes) for i, nbytes in enumerate(work.workspace))
+        spare = self._unwanted_outputs(node, len(scratch)) if runs else {}
         clears: list[Work] = [Clear(self.slots[name], self.bound.tensors[name].nbytes) for name in node.clear]
         clears += [Clear(scratch[i], node.workspace[i]) for i in node.cleared_workspace]
-        items = items or bind_work(self.bound, node, work, self.slots, scratch)
+        if runs:
+            items += bind_work(self.bound, node, work, self.slots, scratch, spare)
+        scratch += tuple(spare.values())
         named: list[tuple[str, Work]] = [(f"{node.name}.clear", clear) for clear in clears]
         named += [(node.name if len(items) == 1 else f"{node.name}.{i}", item) for i, item in enumerate(items)]
         return [(name, item, scratch) for name, item in named]
@@ -189,11 +189,20 @@ class _Lowering:
             self.slots[pinned_name(name)] = Pointer(index)
             yield pinned_name(name), Copy(Pointer(index), self.slots[name], tensor.nbytes), ()
 
-    def _view_copy(self, node: BoundNode, alias: int) -> Copy:
+    def _view_copy(self, node: BoundNode, alias: int) -> list[Work]:
+        """What gives a view that owns its memory (S33) its bytes; nothing where it shares them."""
         source, output = node.inputs[alias], node.outputs[0]
         assert source is not None
-        assert output is not None
-        return Copy(self.slots[output], self.slots[source], self.bound.tensors[output].nbytes)
+        if output is None or self.slots[output] == self.slots[source]:
+            return []
+        return [Copy(self.slots[output], self.slots[source], self.bound.tensors[output].nbytes)]
+
+    def _unwanted_outputs(self, node: BoundNode, first: int) -> dict[int, Pointer]:
+        """Scratch for the outputs of an operator that nobody names: its kernels write all of them."""
+        if node.call is None:
+            return {}
+        absent = [i for i, name in enumerate(node.outputs) if name is None]
+        return {i: self._add_workspace(node, first + k, node.call.outputs[i].nbytes) for k, i in enumerate(absent)}
 
     def _add_workspace(self, node: BoundNode, i: int, nbytes: int) -> Pointer:
         index = len(self.buffers)
@@ -208,7 +217,13 @@ class _Lowering:
         if isinstance(work, Copy):
             return (work.source.buffer,), (work.target.buffer, *(pointer.buffer for pointer in scratch))
         reads = [self.slots[n].buffer for n in _device_operands(node) if n in self.slots and n not in node.outputs]
-        writes = [self.slots[n].buffer for n in node.written_names() if n in self.slots]
+        alias = lookup(node.op).alias if node.call is not None else None
+        shared = node.inputs[alias] if alias is not None else None  # a view's output 0 has its bytes already
+        writes = [
+            self.slots[n].buffer
+            for i, n in enumerate(node.outputs)
+            if n in self.slots and not (i == 0 and shared in self.slots and self.slots[n] == self.slots[shared])
+        ]
         # Scratch is held from a node's first step to its last, whichever of them address it.
         writes += [pointer.buffer for pointer in scratch]
         return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
@@ -239,6 +254,11 @@ class _Lowering:
             return node.bytes
         names = dict.fromkeys((*_device_operands(node), *node.written_names()))
         return sum(prod(kind.shape) * itemsize(kind.dtype) for kind in (self.bound.tensors[n].type for n in names))
+
+
+def _has_further_outputs(node: BoundNode) -> bool:
+    """Whether anything but output 0 is wanted: a view that has such outputs runs to make them."""
+    return any(name is not None for name in node.outputs[1:])
 
 
 def _device_operands(node: BoundNode) -> list[str]:

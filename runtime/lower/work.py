@@ -106,16 +106,26 @@ def _language_of_text(text: str) -> str:
 
 
 def bind_work(
-    bound: BoundGraph, node: BoundNode, work: NodeWork, slots: Mapping[str, Pointer], scratch: tuple[Pointer, ...]
+    bound: BoundGraph,
+    node: BoundNode,
+    work: NodeWork,
+    slots: Mapping[str, Pointer],
+    scratch: tuple[Pointer, ...],
+    spare: Mapping[int, Pointer],
 ) -> list[Work]:
-    """The node's work in order, with operands replaced by pointers."""
+    """The node's work in order, with operands replaced by pointers; `spare` has the places of unnamed outputs."""
     if work.code is not None:
         return [_launch(node, work.code, slots, scratch)]
     if work.function is not None:
         assert node.call is not None
         # Absent inputs at the end are no inputs of the call.
         inputs = tuple(_array(bound, name, slots) for name in node.inputs[: len(node.call.inputs)])
-        outputs = tuple(a for name in node.outputs if (a := _array(bound, name, slots)) is not None)
+        places = [spare.get(i) if name is None else slots.get(name) for i, name in enumerate(node.outputs)]
+        outputs = tuple(
+            ArrayRef(place, kind.dtype, kind.shape)
+            for place, kind in zip(places, node.call.outputs, strict=False)
+            if place is not None
+        )
         return [HostCall(work.function, inputs, outputs)]
     assert work.lowered is not None
     own = scratch[len(node.workspace) :]
@@ -125,9 +135,12 @@ def bind_work(
             base = own[operand.index]
         else:
             name = (node.inputs if operand.role == "input" else node.outputs)[operand.index]
-            if name is None or name not in slots:
+            found = slots.get(name) if name is not None else None
+            if found is None and operand.role == "output":
+                found = spare.get(operand.index)
+            if found is None:
                 return None
-            base = slots[name]
+            base = found
         return Pointer(base.buffer, base.offset + operand.offset)
 
     def present(operand: Operand) -> Pointer:

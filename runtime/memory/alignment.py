@@ -17,7 +17,7 @@ def held_bytes(nbytes: int, padding: Padding = "plain") -> int:
     """Bytes held for `nbytes`.
 
     "plain" rounds up to 512. "common" is floor((n + 512 + 31) / 512) · 512: at least 32 bytes stay spare, so reads a
-    little past the end stay inside; nothing becomes 512 bytes. A buffer of no bytes needs no memory under "plain" (B23).
+    little past the end stay inside. A buffer of no bytes needs no memory under "plain" (B23), and 512 under "common".
     """
     if padding == "common":
         return (nbytes + ALIGNMENT + _SPARE) // ALIGNMENT * ALIGNMENT

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from kgrun.graphs.errors import InternalError, UsageError
@@ -15,6 +16,7 @@ from kgrun.runtime.memory.alignment import ALIGNMENT, COMM_GUARD, Padding, held_
 from kgrun.runtime.memory.lifetimes import Lifetimes, lifetimes
 from kgrun.runtime.memory.limit import check_limit
 from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, pack, peak_section, verify
+from kgrun.runtime.memory.plan_cache import DEFAULT_MIN_KERNELS, pack_cached
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.program import Buffer, MemoryClass, Program
 from kgrun.runtime.streams import conflicts, plan_streams
@@ -36,6 +38,8 @@ def plan_memory(
     max_chunk: int | None = None,
     padding: Padding = "plain",
     comm_guard: bool = False,
+    cache_dir: Path | None = None,
+    cache_minimum: int = DEFAULT_MIN_KERNELS,
 ) -> MemoryPlan:
     """A verified plan; equal programs get equal plans.
 
@@ -47,6 +51,7 @@ def plan_memory(
         max_chunk: let no dynamic buffer cross a multiple of so many bytes.
         padding: bytes held for a buffer, see `held_bytes`.
         comm_guard: keep free bytes before and after communication memory (S67).
+        cache_dir: keep plans of programs of `cache_minimum` steps or more there, and take them from there (S62).
 
     Raises:
         UsageError: an unknown planner.
@@ -69,7 +74,9 @@ def plan_memory(
     )
     capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
     method = "none" if mode == "none" else planner
-    packing = pack(problem, PackOptions(method=method, time_limit=time_limit, capacity=capacity))
+    options = PackOptions(method=method, time_limit=time_limit, capacity=capacity)
+    outcome = pack_cached(problem, options, pack, cache_dir, kernels=len(program.steps), minimum=cache_minimum)
+    packing = outcome.packing
     _verify(problem, packing)
     placements += _dynamic_placements(dynamic, lives, packing, padding)
     placements.sort(key=lambda p: p.buffer)
@@ -83,6 +90,7 @@ def plan_memory(
         planner=packing.method,
         plan_ns=time.perf_counter_ns() - started,
         peak_step=peak_section(problem).time if dynamic else None,
+        note=outcome.note,
     )
     if memory_limit is not None and plan.peak_bytes > memory_limit:
         check_limit(program, plan, problem, memory_limit)

@@ -49,6 +49,7 @@ class MemoryPlan:
         optimal: whether no plan can be lower, proven.
         planner: the method that made it.
         plan_ns: nanoseconds spent planning, verification included.
+        note: where the plan came from, if not from the planner just now.
         peak_step: a step at which the lower bound is reached; None without dynamic buffers.
     """
 
@@ -62,6 +63,7 @@ class MemoryPlan:
     plan_ns: int
     peak_step: int | None
     alignment: int = ALIGNMENT
+    note: str | None = None
 
     @property
     def peak_bytes(self) -> int:

@@ -6,7 +6,7 @@ import re
 import struct
 from dataclasses import dataclass, field
 
-from kgrun.runtime.compile.ptx.layout import LAUNCH, offset_of
+from kgrun.runtime.compile.ptx.layout import BLOCK, LAUNCH, offset_of
 from kgrun.runtime.compile.ptx.parse import Module
 from kgrun.runtime.compile.ptx.syntax import NOWHERE, SIZES, Function, Instruction, Location
 
@@ -47,7 +47,9 @@ HIDDEN = (
     ("ptr", "%Z"),  # null, but LLVM must not know: address arithmetic stays a pointer's, which its loop passes need
 )
 # Functions of the runtime that every kernel shares, compiled once.
-SHARED_CODE = frozenset(["kg_run", "kg_access", "kg_collect", "kg_vprintf", "kg_assert", "kg_trap", "kg_fence", "kg_copy_async"])
+SHARED_CODE = frozenset(
+    ("kg_run", "kg_access", "kg_collect", "kg_vprintf", "kg_assert", "kg_trap", "kg_fence", "kg_copy_async")
+)
 # Functions of the runtime whose loop iterations are independent of each other.
 PARALLEL = frozenset(("kg_shuffle_all", "kg_masks_miss"))
 HIDDEN_PARAMETERS = ", ".join(f"{kind} {name}" for kind, name in HIDDEN)
@@ -252,6 +254,10 @@ class Emitter:
         place = self.value(f"getelementptr i8, ptr %L, i64 {offset_of(LAUNCH, name)}")
         limits = ", !range !9" if name.startswith(("block_x", "block_y", "block_z", "threads")) else ""
         return self.value(f"load {kind}, ptr {place}, !invariant.load !0{limits}")
+
+    def block_pointer_value(self, name: str, kind: str = "i64") -> str:
+        place = self.value(f"getelementptr i8, ptr %B, i64 {offset_of(BLOCK, name)}")
+        return self.value(f"load {kind}, ptr {place}, !invariant.load !0")
 
     def special(self, name: str) -> str:
         """The value of a special register."""

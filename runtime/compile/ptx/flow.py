@@ -9,7 +9,11 @@ from kgrun.runtime.compile.ptx.syntax import Function, Instruction, identifiers
 
 # Opcodes whose first operand is no destination. (`atom` and `ld` write theirs; `red` and `st` do not.)
 _NO_DESTINATION = frozenset(
-    ["st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "brkpt", "membar", "fence", "prefetch", "prefetchu", "discard", "applypriority", "call", "pmevent", "nanosleep", "stmatrix", "cp", "setmaxnreg", "griddepcontrol", "mbarrier", "stackrestore"]
+    (
+        *("st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "brkpt", "membar", "fence", "call", "cp"),
+        *("prefetch", "prefetchu", "discard", "applypriority", "pmevent", "nanosleep", "stmatrix", "setmaxnreg"),
+        *("griddepcontrol", "mbarrier", "stackrestore"),
+    )
 )
 _BLOCK_ENDS = frozenset(("bra", "brx", "ret", "exit", "trap"))
 

@@ -230,10 +230,8 @@ def compare(e: Emitter, i: Instruction) -> str:
     a, b = e.read(i.operands[1], kind), e.read(i.operands[2], kind)
     word = i.parts[1]
     aliases = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
-    if word in ("eq", "ne"):
-        condition = word
-    else:
-        condition = aliases.get(word) or f"{'s' if ptx.startswith('s') else 'u'}{word}"
+    signed = "" if word in ("eq", "ne") else "s" if ptx.startswith("s") else "u"
+    condition = aliases.get(word) or signed + word
     return e.value(f"icmp {condition} {kind} {a}, {b}")
 
 

@@ -132,7 +132,12 @@ FAULT_KINDS = (
 )
 
 # What a thread waits for in a state.
-KINDS = ["start", "barrier", "yield", "syncwarp", "shfl_up", "shfl_down", "shfl_bfly", "shfl_idx", "vote_all", "vote_any", "vote_uni", "vote_ballot", "match_any", "match_all", "redux_add", "redux_min", "redux_max", "redux_umin", "redux_umax", "redux_and", "redux_or", "redux_xor", "activemask", "ldmatrix", "stmatrix", "mma_f16", "mma_bf16", "mma_tf32", "mma_s8", "elect", "match_any64", "match_all64", "mma_f16_f16", "movmatrix"]
+KINDS = (
+    *("start", "barrier", "yield", "syncwarp", "shfl_up", "shfl_down", "shfl_bfly", "shfl_idx"),
+    *("vote_all", "vote_any", "vote_uni", "vote_ballot", "match_any", "match_all"),
+    *("redux_add", "redux_min", "redux_max", "redux_umin", "redux_umax", "redux_and", "redux_or", "redux_xor"),
+    *("activemask", "ldmatrix", "mma_f16", "mma_bf16", "mma_tf32", "mma_s8", "mma_f16_f16", "wmma", "movmatrix"),
+)
 KIND_NUMBERS = {name: number for number, name in enumerate(KINDS)}
 
 

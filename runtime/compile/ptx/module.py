@@ -187,11 +187,8 @@ class PtxModule:
     def memory_buffers(self) -> list[BufferInfo]:
         if not self.checks:
             return []
-        found = []
-        for name in self.addresses:
-            address, size = self.symbol(name)
-            found.append(BufferInfo(name, address, size, self.parsed.variables[name].space == "const"))
-        return found
+        constant = {name for name, variable in self.parsed.variables.items() if variable.space == "const"}
+        return [BufferInfo(name, *self.symbol(name), name in constant) for name in self.addresses]
 
     def _make_kernel(self, entry: str) -> PtxKernel:
         function = self.parsed.function(entry)

@@ -47,8 +47,13 @@ def _constants() -> list[str]:
         lines.append(
             f"  %{name} = load {kinds[name]}, ptr %{name}.at, align 4, !invariant.load !0{notes.get(name, '')}"
         )
-    block = (("cx", "cta_x", "i32"), ("cy", "cta_y", "i32"), ("cz", "cta_z", "i32"))
-    block += (("S", "shared", "ptr"), ("pend", "pend", "ptr"))
+    block = (
+        ("cx", "cta_x", "i32"),
+        ("cy", "cta_y", "i32"),
+        ("cz", "cta_z", "i32"),
+        ("S", "shared", "ptr"),
+        ("pend", "pend", "ptr"),
+    )
     for name, field, kind in block:
         lines.append(f"  %{name}.at = getelementptr i8, ptr %B, i64 {offset_of(BLOCK, field)}")
         note = ", !range !10" if name.startswith("c") else ""

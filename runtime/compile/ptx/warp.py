@@ -144,7 +144,7 @@ _FRAGMENTS = {  # kind by (shape, input type); words of A, B; the accumulator's 
 
 def _multiply_matrices(e: Emitter, i: Instruction) -> Wait:
     """mma.sync.aligned.SHAPE.row.col.D.A.B.C: the lanes' fragments go to the mailbox, A then B then C."""
-    shape = next(part for part in i.parts if part.startswith("m16n8") or part.startswith("m8n8"))
+    shape = next(part for part in i.parts if part.startswith(("m16n8", "m8n8")))
     types = [part for part in i.parts if part in SIZES or part == "tf32"]
     if len(types) != 4 or (shape, types[1]) not in _FRAGMENTS or types[1] != types[2]:
         raise e.fail(i.opcode)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kgrun.graphs.bind import bind
-from kgrun.graphs.bind.dims import dims_from_shapes
+from kgrun.graphs.bind.dims import bind_dims, dims_from_shapes
 from kgrun.graphs.errors import UsageError
 from kgrun.graphs.schema.graph import KernelGraph
 from tests.support import graph, node, tensor
@@ -72,3 +72,13 @@ def test_input_shapes_that_disagree_are_a_usage_error() -> None:
     made = graph([node("a", ["x", "w"], ["y"])], {"x": tensor("input", ("n",)), "w": tensor("input", ("n",))}, ["y"])
     with pytest.raises(UsageError, match="dimension n is 5 by input x and 6 by input w"):
         dims_from_shapes(made, {"x": (5,), "w": (6,)})
+
+
+def test_values_may_be_any_integers_and_nothing_else() -> None:
+    import numpy as np
+
+    graph = KernelGraph.model_validate({"kgrun": 1, "dims": {"n": {}}})
+    value = bind_dims(graph, {"n": np.int32(7)})["n"]  # type: ignore[dict-item]
+    assert (value, type(value)) == (7, int)
+    with pytest.raises(UsageError, match="is no integer"):
+        bind_dims(graph, {"n": 7.0})  # type: ignore[dict-item]

@@ -138,6 +138,7 @@ def test_a_disk_that_fails_midway_leaves_what_was_there(
         ({"launches": [LIST["launches"][0] | {"grid": [0]}]}, "KG380", "not a launch list"),
         ({"launches": [LIST["launches"][0] | {"block": [1025]}, LIST["launches"][1]]}, "KG360", "makes no valid graph"),
         ({"nodes": []}, "KG380", "not a launch list"),
+        ({"buffers": [LIST["buffers"][0] | {"shape": [2**62]}, LIST["buffers"][1]]}, "KG400", "makes no valid graph"),
         ({"constants": [{"name": "c", "dtype": "float32", "shape": [2]}]}, "KG376", "shape"),
         ({"constants": [{"name": "c", "dtype": "int32", "shape": []}]}, "KG375", "int32"),
         ({"constants": [{"name": "k", "dtype": "float32", "shape": []}], "launches": []}, "KG374", "no array 'k'"),
@@ -147,7 +148,7 @@ def test_a_disk_that_fails_midway_leaves_what_was_there(
 def test_a_wrong_list_is_refused_and_leaves_nothing(
     folder: Write, tmp_path: Path, changes: dict[str, Any], code: str, message: str
 ) -> None:
-    with pytest.raises(GraphError, match=message) as failure:
+    with pytest.raises(KgrunError, match=message) as failure:
         import_source(folder(**changes), tmp_path / "g.json")
     assert failure.value.code == code
     assert ".kgrun-import" not in failure.value.to_text()

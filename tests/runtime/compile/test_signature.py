@@ -1,4 +1,5 @@
 """Signatures: exact from sources, sizes from PTX and cubins, limits, unknown kernels."""
+# ruff: noqa: E501 (a kernel in one string reads better with its statements on one line)
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """The engine around the kernels: errors, limits, printf, threads, timeouts, the object cache, a dying compiler."""
+# ruff: noqa: E501 (a kernel in one string reads better with its statements on one line)
 
 from __future__ import annotations
 

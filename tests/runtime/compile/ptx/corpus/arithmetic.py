@@ -1,4 +1,5 @@
 """Elementwise kernels: integers, bits, floats, conversions, rounding, half formats."""
+# ruff: noqa: E501 (a kernel in one string reads better with its statements on one line)
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import numpy as np
 from tests.runtime.compile.ptx.harness import Case, floats, ints, rng
 
 N = 333
-I = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
+INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
 
 
 def elementwise(name, params, body, args, expect, **more):  # type: ignore[no-untyped-def]
-    source = f'{more.pop("head", "")}\nextern "C" __global__ void k({params}, int n) {{\n  {I}\n  {body}\n}}\n'
+    source = f'{more.pop("head", "")}\nextern "C" __global__ void k({params}, int n) {{\n  {INDEX}\n  {body}\n}}\n'
     return Case(name, source, lambda: [*args(), np.int32(N)], expect, grid=3, block=128, **more)
 
 
@@ -168,13 +169,19 @@ CASES = [
         "const unsigned* a, const unsigned* b, unsigned* l, unsigned* r",
         "l[i] = __funnelshift_l(a[i], b[i], i); r[i] = __funnelshift_rc(a[i], b[i], i % 40);",
         lambda: [_u(1), _u(2), np.zeros(N, np.uint32), np.zeros(N, np.uint32)],
-        lambda a, b, l, r, n: {
+        lambda a, b, left, right, n: {
             2: np.array(
-                [((int(y) << 32 | int(x)) << i % 32) >> 32 & 0xFFFFFFFF for i, (x, y) in enumerate(zip(a, b))],
+                [
+                    ((int(y) << 32 | int(x)) << i % 32) >> 32 & 0xFFFFFFFF
+                    for i, (x, y) in enumerate(zip(a, b, strict=True))
+                ],
                 np.uint32,
             ),
             3: np.array(
-                [(int(y) << 32 | int(x)) >> min(i % 40, 32) & 0xFFFFFFFF for i, (x, y) in enumerate(zip(a, b))],
+                [
+                    (int(y) << 32 | int(x)) >> min(i % 40, 32) & 0xFFFFFFFF
+                    for i, (x, y) in enumerate(zip(a, b, strict=True))
+                ],
                 np.uint32,
             ),
         },

@@ -1,4 +1,5 @@
 """Threads that work together: shared memory, barriers, shuffles, votes, atomics, cooperative groups, matrices."""
+# ruff: noqa: E501 (a kernel in one string reads better with its statements on one line)
 
 from __future__ import annotations
 

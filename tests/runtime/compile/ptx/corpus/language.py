@@ -1,4 +1,5 @@
 """What CUDA C can say: templates, structs, constants, functions, pointers to them, recursion, printf, local arrays."""
+# ruff: noqa: E501 (a kernel in one string reads better with its statements on one line)
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """Kernels in the style of tutorials and samples: what people run first and most."""
+# ruff: noqa: E501 (a kernel in one string reads better with its statements on one line)
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 
@@ -126,7 +129,7 @@ def _sparse():  # type: ignore[no-untyped-def]
 
 def _spmv(start, column, value, x, y, n):  # type: ignore[no-untyped-def]
     products = value.astype(np.float64) * x[column]
-    return {4: [products[a:b].sum() for a, b in zip(start[:-1], start[1:], strict=True)]}
+    return {4: [products[a:b].sum() for a, b in pairwise(start)]}
 
 
 def _layer_norm(x, o, n):  # type: ignore[no-untyped-def]

@@ -1,0 +1,93 @@
+"""Further options of `plan-memory`: chunks, padding, the plan cache, streams, listings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kgrun.cli.app import invoke
+from tests.support import graph, node, tensor
+
+KIB = 1024
+
+
+def written(tmp_path: Path, **top: Any) -> str:
+    nodes = [
+        node("a", ["x"], ["t"]),
+        node("comm", ["t"], ["u"], collective={}),
+        node("b", ["x"], ["v"]),
+        node("join", ["v", "u"], ["y"]),
+    ]
+    tensors = {"x": tensor("input", [700])} | {name: tensor(None, [500]) for name in "tuv"}
+    made = graph(nodes, tensors, ["y"], **top)
+    path = tmp_path / "graph.json"
+    path.write_text(made.model_dump_json(by_alias=True, exclude_none=True, exclude_defaults=False))
+    return str(path)
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert invoke(["plan-memory", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_S88_streams_and_events_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, written(tmp_path), "--streams")
+    assert [row["name"] for row in found["streams"]] == ["compute", "comm"]
+    assert [(e["record_after"], e["wait_before"]) for e in found["events"]] == [("a", "comm"), ("comm", "join")]
+
+
+def test_the_streams_table_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["plan-memory", written(tmp_path), "--streams"]) == 0
+    text = capsys.readouterr().out
+    assert "Streams" in text
+    assert "record after" in text
+
+
+def test_S66_S67_padding_and_guards_are_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path)
+    plain = document(capsys, path)["memory"]["dynamic_bytes"]
+    common = document(capsys, path, "--padding", "common")["memory"]["dynamic_bytes"]
+    guarded = document(capsys, path, "--comm-guard")["memory"]["dynamic_bytes"]
+    assert plain < common
+    assert plain < guarded
+
+
+def test_S62_U6_a_plan_is_kept_and_taken_again_and_a_broken_entry_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, cache = written(tmp_path), tmp_path / "plans"
+    words = (path, "--plan-cache", str(cache), "--plan-cache-min", "1")
+    assert invoke(["plan-memory", *words]) == 0
+    assert "no entry" in capsys.readouterr().out
+    assert invoke(["plan-memory", *words]) == 0
+    assert "verified" in capsys.readouterr().out
+    (entry,) = cache.iterdir()
+    entry.write_text('{"format": 1')
+    assert invoke(["plan-memory", *words]) == 0
+    assert "planned again" in capsys.readouterr().out
+    assert document(capsys, *words)["memory"] | {"plan_ns": 0} == document(capsys, path)["memory"] | {"plan_ns": 0}
+
+
+def test_S62_small_graphs_are_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document(capsys, written(tmp_path), "--plan-cache", str(tmp_path / "plans"))
+    assert not (tmp_path / "plans").exists()
+
+
+def test_S63_listings_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "listings"
+    document(capsys, written(tmp_path), "--save-plan", str(folder))
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "buffers.csv", "decisions.txt", "map.svg", "packing.csv", "steps.txt",
+    ]  # fmt: skip
+    assert (folder / "steps.txt").read_text().splitlines()[3] == "3 join (k) on compute after 1: reads v u; writes y"
+    assert (folder / "buffers.csv").read_text().startswith("buffer,name,class,space,offset,nbytes,held,")
+
+
+def test_a_chunk_bounds_every_buffer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, written(tmp_path), "--max-chunk", "1KiB", "--memory", "none")
+    for row in found["tensors"]:
+        if row["class"] in ("intermediate", "communication"):
+            assert row["offset"] // KIB == (row["offset"] + row["nbytes"] - 1) // KIB
