@@ -47,7 +47,12 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
 
     def key(row: Row) -> tuple[bool, int, bool, float]:
         change = row.change
-        return row.kind != "run", _ORDER[row.verdict], not row.judged, -abs(change) if change is not None else float("-inf")
+        return (
+            row.kind != "run",
+            _ORDER[row.verdict],
+            not row.judged,
+            -abs(change) if change is not None else float("-inf"),
+        )
 
     return sorted(rows, key=key)
 

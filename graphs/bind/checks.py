@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
+from kgrun.graphs.bind.unsupported import ignored, refused
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, TensorArgument, Warning
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import DoesNotFit, GraphError, PathPart, Place, did_you_mean
 from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.graphs.schema.graph import KernelGraph
-
 
 # No machine has so much, and every sum and offset below stays inside 64 bits.
 MAX_BYTES = 1 << 56
@@ -57,7 +57,7 @@ def check(bound: BoundGraph, target: str) -> tuple[Warning, ...]:
         GraphError: the first fault; `others` has the rest.
     """
     _check_sizes(bound)
-    faults: list[GraphError] = []
+    faults: list[GraphError] = list(refused(bound.source))
     for node in bound.nodes:
         faults.extend(_inplace_faults(bound, node))
         faults.extend(_clear_faults(bound, node))
@@ -67,7 +67,7 @@ def check(bound: BoundGraph, target: str) -> tuple[Warning, ...]:
     if faults:
         faults[0].others = tuple(faults[1:])
         raise faults[0]
-    return tuple(_warnings(bound))
+    return (*_warnings(bound), *ignored(bound.source))
 
 
 def _check_sizes(bound: BoundGraph) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kgrun.runtime.program import Pointer, Step
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Address = Callable[[Pointer], int]
+TimingMethod = Literal["auto", "events", "graph", "cupti"]
 
 
 class NotCapturable(Exception):
@@ -62,18 +63,42 @@ class Replay(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
-    """What a device measured of each step in runs of its own.
+class Timing:
+    """How steps are to be timed.
 
     Attributes:
-        samples: nanoseconds, one list a step.
-        methods: how each step was timed.
+        method: "auto" takes the best for each step, "events" marks around it, "graph" many repeats of it in one graph,
+            "cupti" the profiler's own records.
+        cold: whether the cache is emptied before each step that counts.
+        again: for a step, the earlier ones that must come before every repeat of it: what it adds to is cleared there.
+        once: steps that must not run twice in a row, because a later one trusts what they leave.
+    """
+
+    method: TimingMethod = "auto"
+    cold: bool = False
+    again: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    once: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """What a device measured of each step in runs of its own. All times are nanoseconds.
+
+    Attributes:
+        samples: one list a step; an empty one where marks around the step are the best there is.
+        methods: how each step was timed; empty where it was not.
         floor_ns: what the method says of a step that does nothing.
+        ramp_ns: of each time, the part that a step before it would hide in a run.
+        start_ns: what a whole run takes before its first step.
+        notes: why another method was used than the one asked for.
     """
 
     samples: Sequence[Sequence[int]]
     methods: Sequence[str]
     floor_ns: int
+    ramp_ns: int = 0
+    start_ns: int = 0
+    notes: Sequence[str] = ()
 
 
 class Device(Protocol):
@@ -117,11 +142,24 @@ class Device(Protocol):
         """
         ...
 
-    def time_steps(self, prepared: Sequence[PreparedStep], runs: int) -> StepTimes | None:
-        """Time every step by the device's best method; None where marks around each step are that.
+    def issue_loop(self, prepared: Sequence[PreparedStep]) -> Callable[[], None]:
+        """One call that issues all steps one by one, as lean as the device can."""
+        ...
 
-        Steps may run several times in a row: what they update must be restored afterwards.
+    def time_steps(self, prepared: Sequence[PreparedStep], runs: int, timing: Timing = ...) -> StepTimes | None:
+        """Time every step; None where marks around each step are the best there is.
+
+        All steps must have run once. They run in order, and several times in a row unless `timing` says otherwise: what
+        they update must be restored afterwards.
         """
+        ...
+
+    def marks_floor(self) -> int:
+        """Nanoseconds that marks say of a step that does nothing."""
+        ...
+
+    def flush_cache(self) -> bool:
+        """Push what steps may have left in the cache out of it, in order with steps; False where that means nothing."""
         ...
 
     def synchronize(self) -> None:

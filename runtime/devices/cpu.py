@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ import numpy as np
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import DeviceFault, DoesNotFit, KgrunError
-from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep
+from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Timing
 from kgrun.runtime.devices.cpu_kernels import CpuKernels
 from kgrun.runtime.host_memory import check_room, total_memory
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step
 
 ALIGNMENT = 512
+_TIMING = Timing()
 
 
 class CpuDevice:
@@ -92,8 +93,26 @@ class CpuDevice:
     def capture(self, prepared: Sequence[PreparedStep], after: Sequence[Sequence[int]]) -> None:
         """Nothing: calls on the host cost little."""
 
-    def time_steps(self, prepared: Sequence[PreparedStep], runs: int) -> None:
+    def issue_loop(self, prepared: Sequence[PreparedStep]) -> Callable[[], None]:
+        """One call that runs all steps."""
+        launches = [step.launch for step in prepared]
+
+        def run() -> None:
+            for launch in launches:
+                launch()
+
+        return run
+
+    def time_steps(self, prepared: Sequence[PreparedStep], runs: int, timing: Timing = _TIMING) -> None:
         """Nothing: the host clock around each step is exact enough."""
+
+    def marks_floor(self) -> int:
+        """What two readings of the host clock are apart: the median of some."""
+        return sorted(-time.perf_counter_ns() + time.perf_counter_ns() for _ in range(31))[15]
+
+    def flush_cache(self) -> bool:
+        """False: the caches of a host are not emptied."""
+        return False
 
     def synchronize(self) -> None:
         """Nothing to wait for: a step ends before `launch` returns."""

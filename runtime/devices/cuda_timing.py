@@ -5,6 +5,9 @@ takes c + K · t, where c is what any graph costs before its first node; c and t
 once a device. t counts a step from the end of the one before it, so consecutive launches overlap as they do in a run;
 the launch ramp hidden by that overlap is about an empty kernel's time and belongs to the step when it is looked at
 alone, so it is added. `benchmarks/timing_methods.py` compares this with events, CUPTI and ncu.
+
+What has to come before each repeat (emptying the cache, clearing what the step adds to) is part of the graph, and the
+time of a graph of that alone is taken off.
 """
 
 from __future__ import annotations
@@ -13,21 +16,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kgrun.runtime.devices.base import StepTimes
+from kgrun.runtime.devices.base import StepTimes, Timing
 
 METHOD = "graph of repeats"
 
-# A graph of repeats is long enough when timing it is coarse by less than a percent.
+# A graph of repeats is long enough when timing it is coarse by less than a percent; of many steps each gets less.
 _WANTED_NS = 200_000
+_WANTED_NS_OF_MANY = 50_000
+_MANY = 64
 _MOST_REPEATS = 256
 _LEAST_REPEATS = 4
+_LEAST_REPEATS_AFTER_LEAD = 8  # what comes before is taken off: its noise must not weigh
+_LEAST_RUNS = 5
+_RUNS_OF_ALL = 2_000
 _CALIBRATION_RUNS = 15
+
+Call = Callable[[], Any]
 
 
 class GraphTimer(Protocol):
     """What the timing needs of a device: capture calls in a row, and time one replay."""
 
-    def chain(self, calls: Sequence[Callable[[], Any]]) -> Any:
+    def chain(self, calls: Sequence[Call]) -> Any:
         """A replay of the calls, one after the other."""
         ...
 
@@ -44,7 +54,7 @@ class LaunchCosts:
     empty: int
 
 
-def launch_costs(timer: GraphTimer, empty: Callable[[], Any]) -> LaunchCosts:
+def launch_costs(timer: GraphTimer, empty: Call) -> LaunchCosts:
     """Measure what launching costs, with a kernel that does nothing."""
     few, many = 16, 256
     a = _median_replay(timer, [empty] * few, _CALIBRATION_RUNS)
@@ -53,23 +63,55 @@ def launch_costs(timer: GraphTimer, empty: Callable[[], Any]) -> LaunchCosts:
     return LaunchCosts(max(a - few * each, 0), each)
 
 
-def time_steps(timer: GraphTimer, calls: Sequence[Callable[[], Any]], runs: int, costs: LaunchCosts) -> StepTimes:
-    """Samples of each step, `runs` of them; every step runs many times in a row."""
-    samples = []
-    for call in calls:
-        once = max(_median_replay(timer, [call], 2) - costs.graph, 1)
-        repeats = max(_LEAST_REPEATS, min(_MOST_REPEATS, _WANTED_NS // once))
-        replay = timer.chain([call] * repeats)
-        try:
-            timer.timed(replay)  # warm caches and clocks
-            times = [timer.timed(replay) for _ in range(runs)]
-        finally:
-            replay.close()
-        samples.append([max((t - costs.graph) // repeats + costs.empty, 0) for t in times])
-    return StepTimes(samples, [METHOD] * len(samples), 2 * costs.empty)
+def time_steps(
+    timer: GraphTimer,
+    calls: Sequence[Call],
+    runs: int,
+    costs: LaunchCosts,
+    timing: Timing,
+    flush: Call,
+    on_host: frozenset[int] = frozenset(),
+) -> StepTimes:
+    """Samples of each step, at most `runs` of them; a step runs many times in a row.
+
+    Args:
+        calls: one a step; in the end all have run in order.
+        flush: empties the cache; used where `timing` asks for it.
+        on_host: steps that cannot be captured. They and those of `timing.once` run once and get no samples.
+    """
+    wanted = _WANTED_NS if len(calls) <= _MANY else _WANTED_NS_OF_MANY
+    runs = max(min(runs, max(_LEAST_RUNS, _RUNS_OF_ALL // max(len(calls), 1))), 1)
+    samples: list[list[int]] = []
+    for index, call in enumerate(calls):
+        if index in on_host or index in timing.once:
+            call()
+            samples.append([])
+            continue
+        lead = ([flush] if timing.cold else []) + [calls[i] for i in timing.again.get(index, ())]
+        samples.append(_sample(timer, call, lead, runs, wanted, costs))
+    methods = [METHOD if times else "" for times in samples]
+    return StepTimes(samples, methods, 2 * costs.empty, costs.empty, costs.graph)
 
 
-def _median_replay(timer: GraphTimer, calls: Sequence[Callable[[], Any]], runs: int) -> int:
+def _sample(
+    timer: GraphTimer, call: Call, lead: Sequence[Call], runs: int, wanted: int, costs: LaunchCosts
+) -> list[int]:
+    """Nanoseconds of `call`, `runs` times, each with `lead` right before it."""
+    unit = [*lead, call]
+    once = max(_median_replay(timer, unit, 2) - costs.graph, 1)
+    least = _LEAST_REPEATS_AFTER_LEAD if lead else _LEAST_REPEATS
+    repeats = max(least, min(_MOST_REPEATS, wanted // once))
+    base = _median_replay(timer, list(lead) * repeats, _LEAST_RUNS) if lead else costs.graph
+    replay = timer.chain(unit * repeats)
+    try:
+        timer.timed(replay)  # warm caches and clocks
+        times = [timer.timed(replay) for _ in range(runs)]
+    finally:
+        replay.close()
+    return [max((t - base) // repeats + costs.empty, 0) for t in times]
+
+
+def _median_replay(timer: GraphTimer, calls: Sequence[Call], runs: int) -> int:
     replay = timer.chain(calls)
     try:
         timer.timed(replay)

@@ -9,12 +9,12 @@ from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.operators import lookup
 from kgrun.runtime.lower.classes import AliasClasses, alias_classes
+from kgrun.runtime.lower.sources import KernelSources
 from kgrun.runtime.lower.work import NodeWork, bind_work, prepare_node
 from kgrun.runtime.program import (
     Buffer,
     Clear,
     Copy,
-    KernelCode,
     MemoryClass,
     Pointer,
     Program,
@@ -70,7 +70,7 @@ class _Lowering:
         self.buffers: list[Buffer] = []
         self.slots: dict[str, Pointer] = {}
         self.groups: list[tuple[int, ...]] = []
-        self.codes: dict[str, KernelCode] = {}
+        self.sources = KernelSources(bound.source)
         self._add_tensor_buffers()
         self._add_groups()
 
@@ -166,7 +166,7 @@ class _Lowering:
         alias = lookup(node.op).alias if node.call is not None else None
         items: list[Work] = [] if alias is None else self._view_copy(node, alias)
         runs = alias is None or _has_further_outputs(node)
-        work = prepare_node(self.bound, node, self.target, self.codes) if runs else NodeWork()
+        work = prepare_node(node, self.target, self.sources) if runs else NodeWork()
         scratch = tuple(self._add_workspace(node, i, nbytes) for i, nbytes in enumerate(work.workspace))
         spare = self._unwanted_outputs(node, len(scratch)) if runs else {}
         clears: list[Work] = [Clear(self.slots[name], self.bound.tensors[name].nbytes) for name in node.clear]

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, NullArgument, ScalarArgument, TensorArgument
-from kgrun.graphs.data_paths import inside
-from kgrun.graphs.errors import GraphError
-from kgrun.graphs.schema.kernels import KernelSpec
 from kgrun.runtime.kernels.base import (
     ClearOperand,
     CopyOperand,
@@ -21,6 +17,7 @@ from kgrun.runtime.kernels.base import (
     cpu_kernel,
     cuda_kernel,
 )
+from kgrun.runtime.lower.sources import KernelSources
 from kgrun.runtime.program import (
     ArrayRef,
     Clear,
@@ -45,64 +42,15 @@ class NodeWork:
     code: KernelCode | None = None
 
 
-def prepare_node(bound: BoundGraph, node: BoundNode, target: str, codes: dict[str, KernelCode]) -> NodeWork:
-    """Choose the node's implementation on `target`; `codes` caches the sources of custom kernels by name."""
+def prepare_node(node: BoundNode, target: str, sources: KernelSources) -> NodeWork:
+    """Choose the node's implementation on `target`."""
     if node.launch is not None:
-        name = node.launch.kernel
-        if name not in codes:
-            codes[name] = kernel_code(bound, name, bound.source.kernels[name])
-        return NodeWork(workspace=node.workspace, code=codes[name])
+        return NodeWork(workspace=node.workspace, code=sources.code(node.launch.kernel))
     assert node.call is not None
     if target == "cpu":
         return NodeWork(workspace=node.workspace, function=cpu_kernel(node.op)(node.call))
     lowered = cuda_kernel(node.op)(node.call)
     return NodeWork(workspace=(*node.workspace, *lowered.workspace), lowered=lowered)
-
-
-def kernel_code(bound: BoundGraph, name: str, spec: KernelSpec) -> KernelCode:
-    """The code of a custom kernel, read from its file.
-
-    Raises:
-        GraphError: KG372 for a file that cannot be read, KG371 for one outside the graph's folder.
-    """
-    graph = bound.source
-    place = graph.place("kernels", name, "source")
-    folder = graph.folder
-    include_dirs = (folder, *(folder / d for d in spec.include_dirs))
-    options = tuple(spec.options)
-    if spec.inline:
-        language = spec.language if spec.language != "auto" else _language_of_text(spec.source)
-        label = f"{graph.file or 'graph'}: kernels.{name}.source"
-        return KernelCode(spec.source, None, language, label, spec.entry, options, include_dirs, name)
-    try:
-        path = inside(spec.source, folder=folder, allow_external=graph.allows_external_data)
-    except GraphError as error:
-        raise error.at(place) from None
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = error.strerror or "cannot be read"
-        raise GraphError(f"kernel source {spec.source!r}: {reason}", code="KG372", where=place) from None
-    language = spec.language if spec.language != "auto" else _language_of_file(path, data)
-    if language == "cubin":
-        return KernelCode(None, data, language, str(path), spec.entry, options, include_dirs, name)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise GraphError(f"kernel source {spec.source!r} is not UTF-8 text", code="KG372", where=place) from None
-    return KernelCode(text, None, language, str(path), spec.entry, options, include_dirs, name)
-
-
-def _language_of_file(path: Path, data: bytes) -> str:
-    if data.startswith(b"\x7fELF") or path.suffix == ".cubin":
-        return "cubin"
-    return "ptx" if path.suffix == ".ptx" else "cuda"
-
-
-def _language_of_text(text: str) -> str:
-    lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line and not line.startswith("//")), "")
-    return "ptx" if first.startswith(".version") else "cuda"
 
 
 def bind_work(

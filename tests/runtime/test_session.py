@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kgrun.graphs.errors import GraphError, KgrunError, UsageError
+from kgrun.graphs.errors import DeviceFault, DoesNotFit, GraphError, KgrunError, UsageError
+from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime import Session
 from kgrun.runtime.devices.cpu import CpuDevice
+from kgrun.runtime.program import Step
 from tests.support import graph, node, tensor
 
 F = "float32"
@@ -180,3 +182,101 @@ def test_known_results_are_loaded_once_and_never_overwritten() -> None:
             outputs = session.run(given, iterations=2).outputs
             assert outputs["shape"].tolist() == [2, 3]
             assert outputs["y"].tolist() == [5, 15]
+
+
+class CountingDevice(CpuDevice):
+    """Counts what is asked of it; refuses the allocation after `good` ones."""
+
+    def __init__(self, good: int = 1_000) -> None:
+        super().__init__()
+        self.good, self.allocations, self.uploads = good, 0, 0
+
+    def allocate(self, nbytes: int) -> int:
+        self.allocations += 1
+        if self.allocations > self.good:
+            raise DoesNotFit(f"no room for {nbytes} bytes")
+        return super().allocate(nbytes)
+
+    def upload(self, address: int, array: np.ndarray) -> None:  # type: ignore[type-arg]
+        self.uploads += 1
+        super().upload(address, array)
+
+
+def constants() -> KernelGraph:
+    tensors = {**X, "c": {"role": "constant", "dtype": F, "value": [1.0]}, "s": {"role": "constant", "string": "text"}}
+    nodes = [
+        node("a", ["x", "c"], ["t"], op="Add"),
+        node("b", ["t"], ["y"], op="Neg"),
+        node("d", ["s"], ["z"], op="Cast", attributes={"to": 1}),
+    ]
+    return graph(nodes, tensors, ["y", "z"], dims={"n": 3})
+
+
+def test_S27_S30_B1_B2_constants_share_one_allocation_and_are_loaded_once() -> None:
+    device = CountingDevice()
+    with Session(constants(), device=device) as session:
+        assert device.allocations == (session.plan.static_bytes > 0) + (session.plan.dynamic_bytes > 0)
+        loaded = device.uploads
+        session.run({"x": np.zeros(3, F)})
+        session.run({"x": np.ones(3, F)})
+        assert device.uploads == loaded + 2
+
+
+def test_B1_only_a_failed_allocation_raises_and_nothing_is_left() -> None:
+    device = CountingDevice(good=0)
+    with pytest.raises(DoesNotFit, match="no room"):
+        Session(constants(), device=device)
+    assert device.memory_in_use() == 0
+
+
+def test_S11_nothing_is_allocated_before_the_plan_is_made() -> None:
+    device = CountingDevice()
+    with pytest.raises(DoesNotFit, match="static memory alone"):
+        Session(constants(), device=device, memory_limit=512)
+    assert device.allocations == 0
+
+
+def test_S75_S76_steps_run_in_order_with_the_observers_around_each_and_one_wait_at_the_end() -> None:
+    seen: list[str] = []
+
+    class Watch:
+        def before(self, step: Step) -> None:
+            seen.append(f"before {step.name}")
+
+        def after(self, step: Step) -> None:
+            seen.append(f"after {step.name}")
+
+        def finish(self) -> None:
+            seen.append("finish")
+
+    nodes = [
+        node("a", ["x"], ["t"], op="Abs"),
+        node("r", ["t"], ["v"], op="Flatten"),
+        node("b", ["v"], ["y"], op="Neg"),
+    ]
+    with Session(graph(nodes, {"x": tensor("input", (2, 2), F)}, ["y"]), device="cpu") as session:
+        session.run({"x": np.zeros((2, 2), F)}, observers=[Watch()])
+    assert seen == ["before a", "after a", "before b", "after b", "finish"]
+
+
+def test_S139_a_wait_after_each_step_names_the_kernel_that_failed() -> None:
+    class Failing(CpuDevice):
+        def synchronize(self) -> None:
+            raise DeviceFault("an illegal memory access was encountered")
+
+    from kgrun.runtime.execute import SyncEach
+
+    device = Failing()
+    nodes = [node("first", ["x"], ["t"], op="Abs"), node("second", ["t"], ["y"], op="Neg")]
+    session = Session(graph(nodes, X, ["y"], dims={"n": 2}), device=device)
+    with pytest.raises(DeviceFault, match=r"'first' \(Abs\) failed: an illegal memory access"):
+        session.run({"x": np.zeros(2, F)}, observers=[SyncEach(device)])
+
+
+def test_S140_S142_every_step_and_the_whole_run_are_timed_with_their_method() -> None:
+    with Session(constants(), device="cpu") as session:
+        report = session.run({"x": np.zeros(3, F)}, iterations=5)
+    assert report.total is not None
+    assert report.total.count == 5
+    assert [(s.name, s.method, len(s.samples)) for s in report.steps] == [(n, "host clock", 5) for n in ("a", "b")]
+    assert sum(s.times.min for s in report.steps if s.times) <= report.total.max

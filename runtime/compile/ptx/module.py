@@ -194,9 +194,11 @@ class PtxModule:
         function = self.parsed.function(entry)
         variables = [v for v in function.variables.values() if v.space == "shared"]
         texts = [self.parsed.body_text(name) for name in self.parsed.signatures if self._reaches(entry, name)]
-        for variable in self.parsed.variables.values():
-            if variable.space == "shared" and any(variable.name in text for text in texts):
-                variables.append(variable)
+        variables += [
+            variable
+            for variable in self.parsed.variables.values()
+            if variable.space == "shared" and any(variable.name in text for text in texts)
+        ]
         static = [variable for variable in variables if variable.size]
         dynamic = [variable for variable in variables if not variable.size]
         gap = _RED_ZONE if self.checks else 0

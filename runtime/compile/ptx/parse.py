@@ -16,8 +16,9 @@ _FUNCTION = re.compile(
     r"(?:\.(?:visible|extern|weak)\s+)*\.(entry|func)\s*(\.noreturn\s*)?(\([^)]*\))?\s*([\w$.]+)\s*(\([^)]*\))?"
 )
 _PARAM = re.compile(
-    r"\.(?:param|reg)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+((?:\.ptr\b\s*(?:\.\w+\s+)*(?:\.align\s+\d+\s+)?)?)"
-    r"([\w$%]+)\s*(?:\[(\d*)\])?(?:\s*\.ptr\b[^,)]*)?"
+    r"\.(?:param|reg)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+"
+    r"((?:\.ptr\s+)?)(?:\.(?:global|shared|local|const)\s+)?(?:\.align\s+\d+\s+)?"
+    r"([\w$%]+)\s*(?:\[(\d*)\])?"
 )
 _VARIABLE = re.compile(
     r"\.(global|const|shared|local|param)\s+(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(\d+)\s+)?(?:\.attribute\([^)]*\)\s*)?"

@@ -42,9 +42,17 @@ def test_an_output_without_a_name_changes_no_other(node: Any, named: Any, memory
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_an_output_without_a_name_is_scratch_of_its_node(target: str) -> None:
-    node = {"name": "n", "op": "Split", "inputs": ["x"], "outputs": [None, "b"], "attributes": {"axis": 3, "num_outputs": 2}}
+    node = {
+        "name": "n",
+        "op": "Split",
+        "inputs": ["x"],
+        "outputs": [None, "b"],
+        "attributes": {"axis": 3, "num_outputs": 2},
+    }
     made = program([node], {"x": X}, ["b"], target=target)
-    assert [(b.name, b.nbytes) for b in made.buffers if b.memory_class is MemoryClass.WORKSPACE] == [("n.workspace[0]", 32)]
+    assert [(b.name, b.nbytes) for b in made.buffers if b.memory_class is MemoryClass.WORKSPACE] == [
+        ("n.workspace[0]", 32)
+    ]
 
 
 @pytest.mark.parametrize("extra", [{}, {"skip_nop_op_addr": False}, {"nop": False}])

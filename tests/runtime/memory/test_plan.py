@@ -253,6 +253,82 @@ def test_S53_S89_streams_that_run_side_by_side_do_not_share_though_list_order_wo
     assert not overlap(beside["t"], beside["v"])
 
 
+def test_S25_inputs_get_static_memory_in_their_order() -> None:
+    tensors = {"b": tensor("input"), "w": tensor("parameter", init={"fill": 0}), "a": tensor("input")}
+    made = program([node("k0", ["a", "w", "b"], ["y"])], tensors, ["y"], inputs=["b", "w", "a"])
+    _, by_name = planned(made)
+    assert by_name["b"].offset < by_name["w"].offset < by_name["a"].offset < by_name["y"].offset
+
+
+def test_S28_scalars_passed_by_value_get_no_memory() -> None:
+    made = program([node("k0", ["x"], ["y"], args=["x", "y", {"int32": 7}, {"float4": [1, 2, 3, 4]}])], X, ["y"])
+    assert planned(made)[0].static_bytes == 2 * 512
+
+
+def test_S29_B4_constants_of_a_nested_input_each_have_their_own_shape_and_place() -> None:
+    tensors = {
+        **X,
+        "p": {"role": "constant", "dtype": "float32", "value": [[1, 2, 3]]},
+        "q": {"role": "constant", "dtype": "int64", "value": [4, 5]},
+    }
+    made = program([node("k0", ["x", ["p", "q"]], ["y"])], tensors, ["y"])
+    _, by_name = planned(made)
+    assert (by_name["p"].nbytes, by_name["q"].nbytes) == (12, 16)
+    assert not overlap(by_name["p"], by_name["q"])
+
+
+def test_S43_a_collective_that_reads_a_view_makes_the_producers_bytes_communication_memory() -> None:
+    tensors = {"x": tensor("input", (4, 4), "float32"), "t": tensor(None, (4, 4), "float32")}
+    nodes = [
+        node("a", ["x"], ["t"]),
+        node("flat", ["t"], ["v"], op="Flatten"),
+        node("comm", ["v"], ["u"], collective={}),
+        node("b", ["u"], ["y"]),
+    ]
+    _, by_name = planned(program(nodes, tensors, ["y"]))
+    assert by_name["v"] is by_name["t"]
+    assert by_name["t"].memory_class == "communication"
+
+
+def test_S48_what_a_collective_placed_stays_where_it_is_for_the_compute_kernels() -> None:
+    nodes = [
+        node("a", ["x"], ["p"]),
+        node("comm", ["p"], ["u"], collective={}),
+        node("b", ["u"], ["t"], workspace=[64]),
+        node("c", ["t"], ["y"]),
+    ]
+    plan, by_name = planned(program(nodes, X, ["y"]))
+    assert [p.name for p in plan.placements].count("u") == 1
+    assert by_name["u"].memory_class == "communication"
+    assert {by_name["t"].memory_class, by_name["b.workspace[0]"].memory_class} == {"intermediate", "workspace"}
+
+
+def test_S50_a_new_graphs_dynamic_memory_starts_at_zero_again() -> None:
+    nodes, tensors = chain(4)
+    one, other = (planned(program(nodes, tensors, ["t3"]))[0] for _ in range(2))
+    assert min(p.offset for p in one.placements if p.space == "dynamic") == 0
+    assert one.placements == other.placements
+
+
+def test_B13_an_input_read_twice_by_one_node_dies_there_once() -> None:
+    nodes = [node("a", ["x"], ["t"]), node("sq", ["t", "t"], ["u"]), node("b", ["u"], ["v"]), node("c", ["v"], ["y"])]
+    _, by_name = planned(program(nodes, X, ["y"]))
+    assert (by_name["t"].first_step, by_name["t"].last_step) == (0, 1)
+    assert overlap(by_name["t"], by_name["v"])
+
+
+def test_B14_an_output_that_is_a_view_pins_the_bytes_it_lives_in() -> None:
+    tensors = {"x": tensor("input", (4, 4), "float32"), "t": tensor(None, (4, 4), "float32")}
+    nodes = [
+        node("a", ["x"], ["t"]),
+        node("flat", ["t"], ["y"], op="Flatten"),
+        *(node(f"n{i}", ["x" if i == 0 else f"u{i - 1}"], [f"u{i}"]) for i in range(4)),
+    ]
+    _, by_name = planned(program(nodes, tensors, ["y", "u3"]))
+    assert by_name["t"] is by_name["y"]
+    assert by_name["t"].space == "static"
+
+
 def test_S60_S61_the_certificate_holds_on_random_programs() -> None:
     rng = random.Random(5)
     for _ in range(50):
@@ -369,7 +445,7 @@ def test_an_unknown_planner_is_a_usage_error() -> None:
         planned(program(nodes, tensors, ["t1"]), planner="best")
 
 
-def test_B21_no_steps_are_no_error() -> None:
+def test_S51_B21_no_steps_are_no_error() -> None:
     from kgrun.graphs.bind import bind
     from kgrun.runtime.lower import lower
     from tests.support import graph

@@ -1,0 +1,45 @@
+"""What the format can say and this version cannot do yet: refused, so that nothing is silently left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kgrun.graphs.bound import Warning
+from kgrun.graphs.errors import GraphError, PathPart
+from kgrun.graphs.schema.graph import KernelGraph
+
+
+def refused(graph: KernelGraph) -> Iterator[GraphError]:
+    """An error (KG356) for each use of a part of the format that cannot be run."""
+    for path, what in _uses(graph):
+        yield GraphError(f"{what} cannot be run by this version of kgrun", code="KG356", where=graph.place(*path))
+
+
+def _uses(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], str]]:
+    for name, tensor in graph.tensors.items():
+        if tensor.from_graph is not None:
+            yield ("tensors", name, "from_graph"), "an output of another graph"
+        if tensor.cache is not None:
+            yield ("tensors", name, "cache"), "an embedding cache"
+        if tensor.queue is not None:
+            yield ("tensors", name, "queue"), "a data queue"
+        if tensor.location == "host":
+            yield ("tensors", name, "location"), "a tensor that stays on the host"
+    for position, node in enumerate(graph.nodes):
+        if node.dynamic:
+            yield ("nodes", position, "dynamic"), "a node with data-dependent shapes"
+        if getattr(node, "queue", None) is not None:
+            yield ("nodes", position, "queue"), "a data queue"
+        if getattr(node, "subgraphs", None):
+            yield ("nodes", position, "subgraphs"), "a node with subgraphs"
+
+
+def ignored(graph: KernelGraph) -> Iterator[Warning]:
+    """A warning for each wish that this version does not grant although the graph runs without it."""
+    for name, tensor in graph.tensors.items():
+        if tensor.offload == "always":
+            yield Warning("W-NO-OFFLOAD", f"{name!r} stays on the device: offload is not there yet", ("tensors", name))
+    for position, node in enumerate(graph.nodes):
+        if node.offload:
+            text = f"outputs of {node.name!r} stay on the device: offload is not there yet"
+            yield Warning("W-NO-OFFLOAD", text, ("nodes", position, "offload"))
