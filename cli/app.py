@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": "doctor",
 }
 PROGRAM = "kgrun"
+HELP = {"help_option_names": ["-h", "--help"]}
 
 # Click is a dependency of older typers and part of newer ones; its exception classes are reached through typer.
 ClickException: Any = typer.BadParameter.__mro__[2]
@@ -62,7 +63,8 @@ def build_command(name: str) -> Any:
     """The click command of `name`, from its module's function."""
     module = importlib.import_module(f"kgrun.cli.commands.{COMMANDS[name]}")
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    single.command(name)(module.command)
+    summary = (module.command.__doc__ or "").strip().partition("\n")[0]
+    single.command(name, short_help=summary, context_settings=HELP)(module.command)
     return typer.main.get_command(single)
 
 
@@ -83,7 +85,7 @@ def _describe(
 def application() -> Any:
     """The click group of the whole program."""
     app = typer.Typer(name=PROGRAM, cls=LazyCommands, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.callback()(_describe)
+    app.callback(context_settings=HELP)(_describe)
     return typer.main.get_command(app)
 
 
@@ -108,13 +110,18 @@ def invoke(words: Sequence[str]) -> int:
     return 0
 
 
+def _plain(message: str) -> str:
+    """The parser's words without what it says about itself."""
+    return message.strip().rstrip(".").replace(": Value error, ", ": ")
+
+
 def as_usage_error(error: Any) -> KgrunError:
     """A usage error of typer's parser in kgrun's shape."""
     context, param = getattr(error, "ctx", None), getattr(error, "param", None)
     name = context.command_path if context is not None else PROGRAM
     close = getattr(error, "possibilities", None)
     option = getattr(error, "option_name", None)
-    message = f"no option {option}" if close is not None and option else error.format_message().strip().rstrip(".")
+    message = f"no option {option}" if close is not None and option else _plain(error.format_message())
     source = context.get_parameter_source(param.name) if context is not None and param is not None else None
     if param is not None and source is not None and source.name == "ENVIRONMENT":
         message += f" (from the environment: {param.envvar})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from kgrun.cli import cold as _  # noqa: F401  its clock starts here
 from kgrun.graphs.version import __version__
 
 

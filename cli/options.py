@@ -22,6 +22,29 @@ class Target(StrEnum):
     cuda = "cuda"
 
 
+class StreamChoice(StrEnum):
+    """Where streams come from."""
+
+    file = "file"
+    auto = "auto"
+
+
+class CacheState(StrEnum):
+    """What a kernel that is timed finds in the cache."""
+
+    hot = "hot"
+    cold = "cold"
+
+
+class TimingChoice(StrEnum):
+    """Ways of timing a kernel."""
+
+    auto = "auto"
+    events = "events"
+    graph = "graph"
+    cupti = "cupti"
+
+
 def option(*flags: str, help: str, panel: str | None = None, env: bool = True, **settings: Any) -> Any:
     """A typer option; its environment variable is KGRUN_ and its long name."""
     long = next(flag for flag in flags if flag.startswith("--"))
@@ -57,6 +80,10 @@ AllowEmpty = Annotated[bool, option("--allow-empty", help="Accept a graph withou
 Arch = Annotated[
     str | None, option("--arch", metavar="SM", help="Architecture whose launch limits hold: sm_90 (default), sm_80, …")
 ]
+CompileTarget = Annotated[
+    str | None,
+    option("--target", env=False, metavar="SM", help="Also compile each kernel for this architecture: sm_90, sm_80, …"),
+]
 TargetDevice = Annotated[Target, option("--target", help="Kind of device to lower for; none needs to be there.")]
 
 # How memory is planned.
@@ -89,14 +116,35 @@ Inputs = Annotated[
 InputsFile = Annotated[
     str | None, option("--inputs", env=False, metavar="FILE", help="Inputs by name: .npz or .safetensors.")
 ]
-Seed = Annotated[int, option("--seed", min=0, help="Seed of generated inputs and parameters.")]
+Seed = Annotated[int, option("--seed", min=0, metavar="N", help="Seed of generated inputs and parameters.")]
 Iterations = Annotated[
-    int | None, option("--iterations", min=1, help="Measured runs (default: 10 on a GPU, 1 on the CPU).")
+    int | None, option("--iterations", min=1, metavar="N", help="Measured runs (default: 10 on a GPU, 1 on the CPU).")
 ]
-Warmup = Annotated[int | None, option("--warmup", min=0, help="Runs before them (default: 2 on a GPU, 0 on the CPU).")]
+Warmup = Annotated[int | None, option("--warmup", min=0, metavar="N", help="Runs before them (default: 2 on a GPU, 0 on the CPU).")]
 Duration = Annotated[float | None, option("--duration", metavar="S", help="Measure for S seconds at least.")]
 Samples = Annotated[
     bool, option("--samples", env=False, help="Put every time taken into the JSON document, for `kgrun diff`.")
+]
+GraphReplay = Annotated[bool, option("--graph/--no-graph", help="Run as one CUDA graph, or kernel by kernel.")]
+Streams = Annotated[
+    StreamChoice, option("--streams", help="file keeps the file's streams, auto also tries branches side by side.")
+]
+Cache = Annotated[CacheState, option("--cache", help="cold empties the GPU's cache before everything that is timed.")]
+TimingMethod = Annotated[
+    TimingChoice, option("--timing", help="How kernels are timed; auto takes the best way for each.")
+]
+Roofline = Annotated[
+    bool, option("--roofline/--no-roofline", help="Measure the GPU's peaks, once a GPU, and compare kernels with them.")
+]
+Check = Annotated[
+    list[str] | None,
+    option("--check", env=False, metavar="LIST", help="Watch: bounds,race,barrier,init,nan,readonly,redzone; all."),
+]
+Schedule = Annotated[
+    str, option("--schedule", help="Order of a kernel's threads on the CPU: forward, reverse, random:SEED.")
+]
+AllowSkip = Annotated[
+    bool, option("--allow-skip", help="Leave out kernels that cannot run on the device, and what needs them.")
 ]
 
 # What becomes of the outputs.
@@ -106,8 +154,8 @@ Expected = Annotated[
         "--expected", env=False, metavar="FILE", help="Expected outputs (.npz, .safetensors); exit 8 where they differ."
     ),
 ]
-Rtol = Annotated[float, option("--rtol", help="Relative tolerance of --expected.")]
-Atol = Annotated[float, option("--atol", help="Absolute tolerance of --expected.")]
+Rtol = Annotated[float, option("--rtol", metavar="X", help="Relative tolerance of --expected.")]
+Atol = Annotated[float, option("--atol", metavar="X", help="Absolute tolerance of --expected.")]
 EqualNan = Annotated[bool, option("--equal-nan", help="NaN equals NaN in --expected.")]
 OutputDir = Annotated[
     str | None, option("--output-dir", env=False, metavar="DIR", help="Write each output as DIR/NAME.npy.")

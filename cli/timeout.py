@@ -2,50 +2,60 @@
 
 The command runs in a forked child; a thread or a signal handler of its own could not run while a native call holds
 the interpreter. Results are written only after `commit`, from which on the child is left alone: a timeout leaves no
-half-written output.
+half-written output. What the child tells with `tell` lies in memory that both share: so the supervisor can say what
+went on when the time was up, and which kernel never ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import select
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from kgrun.graphs.errors import InternalError, KgrunError, TimeoutExpired
 
+Expired = Callable[[TimeoutExpired], None]
+
 _committed: int | None = None  # write end of the pipe to the supervisor, in the child
+_board: mmap.mmap | None = None  # what the child says it is doing: a length, then so many bytes of JSON
+_BOARD_BYTES = 16_384
+_LENGTH = 4
 
 
-def supervise(seconds: float | None, *, json: bool) -> None:
+def supervise(seconds: float | None, *, json: bool, expired: Expired | None = None) -> None:
     """Give the rest of this process `seconds` seconds until it commits its results.
 
     Returns in the child, which goes on as if nothing had happened; the supervisor never returns: it ends with the
-    child's exit code, or with 9 after it has killed the child.
+    child's exit code, or with 9 after it has killed the child. `expired` gets the error before it is shown.
     """
     if seconds is None:
         return
     if not hasattr(os, "fork"):
-        timer = threading.Timer(seconds, lambda: os._exit(_expired(seconds, json)))
+        timer = threading.Timer(seconds, lambda: os._exit(_say(_expired(seconds, expired), json)))
         timer.daemon = True
         timer.start()
         return
     sys.stdout.flush()
     sys.stderr.flush()
+    globals()["_board"] = mmap.mmap(-1, _BOARD_BYTES)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _die_with_parent()
+        die_with_parent()
         globals()["_committed"] = writer
         return
     os.close(writer)
     code = 1
     try:
-        code = _watch(child, reader, seconds, json)
+        code = _watch(child, reader, seconds, json, expired)
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -62,7 +72,43 @@ def commit() -> None:
         _committed = None
 
 
-def _watch(child: int, reader: int, seconds: float, json: bool) -> int:
+def supervised() -> bool:
+    """Whether a supervisor watches this process and reads what is told."""
+    return _board is not None and _committed is not None
+
+
+def tell(doing: Mapping[str, object]) -> None:
+    """Say what goes on from now on: `doing` (words), and where known `launch` (words), `where`, `details`."""
+    if _board is None:
+        return
+    data = _encoded(doing)
+    _board[:_LENGTH] = bytes(_LENGTH)  # half a message must not be read
+    _board[_LENGTH : _LENGTH + len(data)] = data
+    _board[:_LENGTH] = len(data).to_bytes(_LENGTH, "little")
+
+
+def _encoded(doing: Mapping[str, object]) -> bytes:
+    import json
+
+    room = _BOARD_BYTES - _LENGTH
+    whole = json.dumps(dict(doing)).encode()
+    return whole if len(whole) <= room else json.dumps({"doing": str(doing.get("doing", ""))[:1_000]}).encode()
+
+
+def _told() -> dict[str, Any]:
+    import json
+
+    if _board is None:
+        return {}
+    length = int.from_bytes(_board[:_LENGTH], "little")
+    try:
+        found = json.loads(_board[_LENGTH : _LENGTH + length]) if length else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _watch(child: int, reader: int, seconds: float, json: bool, expired: Expired | None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child gets Ctrl-C too and answers it
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
     end = time.monotonic() + seconds
@@ -71,7 +117,7 @@ def _watch(child: int, reader: int, seconds: float, json: bool) -> int:
     if not ready:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        return _expired(seconds, json)
+        return _say(_expired(seconds, expired), json)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
@@ -84,8 +130,18 @@ def _watch(child: int, reader: int, seconds: float, json: bool) -> int:
     )
 
 
-def _expired(seconds: float, json: bool) -> int:
-    return _say(TimeoutExpired(f"the time limit of {seconds:g} s has passed", help="raise --timeout"), json)
+def _expired(seconds: float, expired: Expired | None) -> TimeoutExpired:
+    told = _told()
+    doing, launch = told.get("doing"), told.get("launch")
+    message = f"the time limit of {seconds:g} s has passed" + (f" while {doing}" if doing else "")
+    help = "raise --timeout"
+    if launch:
+        help = f"{launch}; look for a loop or a barrier that never ends, or raise --timeout"
+    error = TimeoutExpired(message, where=told.get("where"), help=help, details=told.get("details"))
+    if expired is not None:
+        with contextlib.suppress(Exception):  # the time limit is what the user must hear of
+            expired(error)
+    return error
 
 
 def _say(error: KgrunError, json: bool) -> int:
@@ -100,7 +156,8 @@ def _say(error: KgrunError, json: bool) -> int:
     return error.exit
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have this process killed when its parent ends, where the system can."""
     # Linux: when the supervisor is killed outright the command must not live on. 1 is PR_SET_PDEATHSIG.
     if sys.platform == "linux":
         import ctypes

@@ -89,15 +89,14 @@ class SyncEach:
         """Nothing."""
 
     def after(self, step: Step) -> None:
-        """Wait; a fault is this step's."""
+        """Wait; a fault is this step's: nothing else was issued since the last wait."""
         from kgrun.graphs.errors import DeviceFault
 
         try:
             self._device.synchronize()
         except DeviceFault as error:
-            raise DeviceFault(
-                f"kernel {step.name!r} ({step.op}) failed: {error.message}", code=error.code, help=error.help
-            ) from None
+            error.details["suspects"] = [step.name]
+            raise
 
     def finish(self) -> None:
         """Nothing."""

@@ -10,19 +10,23 @@ from typing import Any
 import numpy as np
 
 from kgrun.graphs.data import numpy_dtype
-from kgrun.graphs.errors import KgrunError
+from kgrun.graphs.errors import DoesNotFit, KgrunError
+from kgrun.runtime.checks.places import in_users_files
+from kgrun.runtime.checks.skipped import POISON, SkippedStep, cannot_run
+from kgrun.runtime.culprit import Tell
 from kgrun.runtime.devices.base import Device, NotCapturable, PreparedStep, Replay
 from kgrun.runtime.host_data import Array, host_array
 from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.measure import Runner
 from kgrun.runtime.memory.plan_types import MemoryPlan
+from kgrun.runtime.out_of_memory import add_rows
+from kgrun.runtime.phases import Phases
 from kgrun.runtime.program import Buffer, MemoryClass, Pointer, Program, Step
-from kgrun.runtime.report import Transfer
+from kgrun.runtime.report import Skipped, Transfer
+from kgrun.runtime.stepwise import told_steps
 from kgrun.runtime.streams import dependencies, plan_streams
 
-# What a run leaves in memory that nothing wrote: NaN in every float type, so that an unwritten element cannot pass.
-POISON = 0xFF
 _LOADED_ONCE = (MemoryClass.PARAMETER, MemoryClass.CONSTANT)
 
 
@@ -31,6 +35,7 @@ class LoadedProgram:
 
     Attributes:
         runner: runs and measures it.
+        skipped: steps that do not run here, by index, with the reason (`allow_skip`).
         not_replayed: why its steps are issued one by one; None where they run as one CUDA graph.
         upload: bytes copied to the device so far, and the time that took.
 
@@ -38,19 +43,37 @@ class LoadedProgram:
         KgrunError: nothing stays allocated.
     """
 
-    def __init__(self, device: Device, program: Program, plan: MemoryPlan, *, graph_replay: bool = True) -> None:
+    def __init__(
+        self,
+        device: Device,
+        program: Program,
+        plan: MemoryPlan,
+        *,
+        graph_replay: bool = True,
+        allow_skip: bool = False,
+        phases: Phases | None = None,
+        tell: Tell | None = None,
+    ) -> None:
         self.device, self.program, self.plan = device, program, plan
         self.upload = Transfer(0, 0)
         self.not_replayed: str | None = None
         with ExitStack() as undo:
-            self._bases = self._allocate(undo)
+            spend = phases or Phases()
+            with spend("allocate"):
+                self._bases = self._allocate(undo)
             self._places = {p.buffer: self._bases[p.space] + p.offset for p in plan.placements}
-            device.prepare_all(program.steps)
-            self.prepared: list[PreparedStep] = [self._prepare(step) for step in program.steps]
-            replay = self._capture(undo) if graph_replay else None
+            self.skipped: dict[int, Skipped] = {}
+            with spend("compile"):
+                self._prepare_all(allow_skip)
+            with spend("load"):
+                self.prepared: list[PreparedStep] = [self._prepare(step, allow_skip) for step in program.steps]
+                if tell is not None and device.info.kind == "cpu":
+                    self.prepared = told_steps(program, self.prepared, tell)
+            with spend("capture"):
+                replay = self._capture(undo) if graph_replay else None
             if not graph_replay:
                 self.not_replayed = "switched off"
-            snapshot = self._snapshot if self.updated else None
+            snapshot = self.snapshot if self.updated else None
             self.runner = Runner(device, program.steps, self.prepared, replay, snapshot)
             self._undo = undo.pop_all()
 
@@ -58,22 +81,59 @@ class LoadedProgram:
         bases = {}
         for space, nbytes in (("static", self.plan.static_bytes), ("dynamic", self.plan.dynamic_bytes)):
             if nbytes:
-                bases[space] = self.device.allocate(nbytes)
+                try:
+                    bases[space] = self.device.allocate(nbytes)
+                except DoesNotFit as error:
+                    add_rows(error, self.plan)
+                    raise
                 undo.callback(self.device.free, bases[space])
                 self.device.fill(bases[space], POISON, nbytes)
         return bases
 
-    def _address(self, pointer: Pointer) -> int:
+    def address(self, pointer: Pointer) -> int:
+        """Where a pointer leads."""
         # A buffer of no bytes has no place; a kernel that gets its address must not touch it.
         anywhere = next(iter(self._bases.values()), 0)
         return self._places.get(pointer.buffer, anywhere) + pointer.offset
 
-    def _prepare(self, step: Step) -> PreparedStep:
+    def _prepare_all(self, allow_skip: bool) -> None:
         try:
-            return self.device.prepare(step, self._address)
+            self.device.prepare_all(self.program.steps)
         except KgrunError as error:
-            position = self.program.node_of(step).position
-            raise error.at(self.program.graph.source.place("nodes", position)) from None
+            # What can be prepared is prepared one by one.
+            if not (allow_skip and cannot_run(error)):
+                raise in_users_files(self.program.graph.source, error) from None
+
+    def _prepare(self, step: Step, allow_skip: bool) -> PreparedStep:
+        missing = self._not_made(step) if self.skipped else None
+        if missing is not None:
+            reason = f"it reads {missing!r}, which a skipped kernel was to make"
+            return self._skip(Skipped(step.name, step.op, reason, None), step)
+        try:
+            return self.device.prepare(step, self.address)
+        except KgrunError as error:
+            graph = self.program.graph.source
+            in_users_files(graph, error)
+            if allow_skip and cannot_run(error):
+                return self._skip(Skipped(step.name, step.op, error.message, error.where), step)
+            raise error.at(graph.place("nodes", self.program.node_of(step).position)) from None
+
+    def _not_made(self, step: Step) -> str | None:
+        """A buffer that the step reads although what was to write it is skipped."""
+        made = {index for i in self.skipped for index in self.program.steps[i].writes}
+        return next((self.program.buffers[index].name for index in step.reads if index in made), None)
+
+    def _skip(self, skipped: Skipped, step: Step) -> PreparedStep:
+        self.skipped[step.index] = skipped
+        buffers = (self.program.buffers[index] for index in step.writes)
+        return SkippedStep(self.device, [(self.address(Pointer(b.index)), b.nbytes) for b in buffers if b.nbytes])
+
+    @property
+    def uncomputed(self) -> tuple[str, ...]:
+        """Graph outputs that hold no result, because a step was skipped."""
+        lost = {index for i in self.skipped for index in self.program.steps[i].writes}
+        slots = self.program.slots
+        return tuple(name for name in self.program.graph.outputs if name in slots and slots[name].buffer in lost)
 
     def _capture(self, undo: ExitStack) -> Replay | None:
         if not self.prepared:
@@ -109,7 +169,7 @@ class LoadedProgram:
             check_room(buffer.nbytes, f"a copy of {buffer.name!r}")
             array = host_array(bound, bound.tensors[buffer.name], given, seed)
             started = time.perf_counter_ns()
-            self.device.upload(self._address(Pointer(buffer.index)), array)
+            self.device.upload(self.address(Pointer(buffer.index)), array)
             took = time.perf_counter_ns() - started
             self.upload = Transfer(self.upload.nbytes + array.nbytes, self.upload.ns + took)
 
@@ -122,7 +182,7 @@ class LoadedProgram:
         check_room(kind.nbytes, f"output {name!r}")
         array: np.ndarray[Any, Any] = np.empty(kind.shape, dtype=numpy_dtype(kind.dtype))
         if array.nbytes:
-            self.device.download(self._address(slot), array)
+            self.device.download(self.address(slot), array)
         return array
 
     def poison(self) -> None:
@@ -131,13 +191,13 @@ class LoadedProgram:
             if p.space == "dynamic" or p.memory_class is MemoryClass.OUTPUT:
                 self.device.fill(self._bases[p.space] + p.offset, POISON, p.aligned)
 
-    def _snapshot(self) -> Callable[[], None]:
+    def snapshot(self) -> Callable[[], None]:
         """Copies of the updated parameters; the call returned puts them back."""
         kept = []
         for buffer in self.updated:
             copy = np.empty(buffer.nbytes, np.uint8)
-            self.device.download(self._address(Pointer(buffer.index)), copy)
-            kept.append((self._address(Pointer(buffer.index)), copy))
+            self.device.download(self.address(Pointer(buffer.index)), copy)
+            kept.append((self.address(Pointer(buffer.index)), copy))
 
         def restore() -> None:
             for address, copy in kept:

@@ -6,12 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import Dim3, Warning
+from kgrun.graphs.errors import Place
 from kgrun.runtime.devices.base import DeviceInfo
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from kgrun.runtime.checks.findings import Finding
+
+OVERHEAD_FLOORS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class StepReport:
         method: how: "host clock", "stream events", …
         flops, nbytes: of one run of the step, None where unknown.
         samples: raw times in nanoseconds, in order of iterations.
+        floor_ns: what the method says of a step that does nothing; 0 where that was not measured.
     """
 
     name: str
@@ -51,6 +57,59 @@ class StepReport:
     flops: int | None
     nbytes: int | None
     samples: tuple[int, ...] = ()
+    floor_ns: int = 0
+
+    @property
+    def overhead_bound(self) -> bool:
+        """Whether the median tells more of launching than of the kernel: it is below three floors."""
+        return self.times is not None and self.times.median < OVERHEAD_FLOORS * self.floor_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How the times of the steps and that of a whole run agree. Nanoseconds.
+
+    Attributes:
+        kernels_ns: sum of the steps' medians, each looked at alone.
+        ramps_ns: the part of them that the step before hides in a run.
+        start_ns: what a run takes before its first step.
+        expected_ns: a run of the steps in a row: kernels − ramps + start.
+        longest_chain_ns: the same of the longest chain of steps that wait for each other.
+        total_ns: median of whole runs.
+        difference_ns, difference: total − expected, and what that is: "gaps" between steps, steps "side by side",
+            "instrumentation" where the way of timing made steps longer, or else "faster together".
+        consistent: whether the run lies between longest chain and expected time, within 3 %.
+    """
+
+    kernels_ns: int
+    ramps_ns: int
+    start_ns: int
+    expected_ns: int
+    longest_chain_ns: int
+    total_ns: int
+    difference_ns: int
+    difference: str
+    consistent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """What the GPU's sensors said at one moment; None where they say nothing. Power in milliwatts."""
+
+    sm_mhz: int | None
+    memory_mhz: int | None
+    max_sm_mhz: int | None
+    temperature_c: int | None
+    power_mw: int | None
+    throttle: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """What the device reached in a copy of memory (bytes read and written) and in float32 multiply-adds, a second."""
+
+    bytes_per_s: int
+    flops_per_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +139,16 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """A step that did not run on this device, and why; `where` is the source line of what it cannot do."""
+
+    name: str
+    op: str
+    reason: str
+    where: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamChoice:
     """What `streams="auto"` found: medians of whole runs in nanoseconds, on one stream and spread over several."""
 
@@ -99,8 +168,15 @@ class RunReport:
         total: one whole run, measured without per-step instrumentation; `total_samples` its raw times in nanoseconds.
         timeline: (step index, start, duration) in nanoseconds of the last instrumented iteration, for the trace.
         measured_peak_bytes: most bytes held on the device at once, as the device counted them.
-        floor_ns: what the steps' method says of a step that does nothing; 0 where that was not measured.
+        floors_ns: by method, what it says of a step that does nothing.
+        cache: "hot", or "cold" where the cache was emptied before everything that was timed.
+        issue_ns: median time that the host took to start a whole run; None where a run is the host's own work.
+        balance: how steps and runs add up; None where steps were not timed.
+        gpu_states: what the sensors said before and after the measured runs; empty without sensors.
+        roofline: peak rates measured on this device; None where that was not asked for or not possible.
         not_replayed: why steps were issued one by one; None where they ran as one CUDA graph.
+        checked: names of the checks that were on, and `findings`, what they found.
+        skipped: steps that did not run (`allow_skip`), and `uncomputed`, the outputs that hold no result for it.
         streams: what trying several streams brought; None where that was not asked for.
     """
 
@@ -121,5 +197,15 @@ class RunReport:
     phases_ns: dict[str, int] = field(default_factory=dict)
     total_samples: tuple[int, ...] = ()
     floor_ns: int = 0
+    floors_ns: dict[str, int] = field(default_factory=dict)
+    cache: str = "hot"
+    issue_ns: int | None = None
+    balance: Balance | None = None
+    gpu_states: tuple[GpuState, ...] = ()
+    roofline: Roofline | None = None
     not_replayed: str | None = None
+    checked: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    uncomputed: tuple[str, ...] = ()
     streams: StreamChoice | None = None

@@ -20,6 +20,8 @@ from kgrun.graphs.bound import BoundGraph, Warning
 from kgrun.graphs.errors import UsageError
 from kgrun.graphs.operators.base import ValueUnknown
 from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.runtime.checks import Watch, check_settings
+from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.execute import Observer
@@ -35,6 +37,7 @@ from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import step_reports
+from kgrun.runtime.stepwise import first_run, run_stepwise
 
 Streams = Literal["file", "auto"]
 
@@ -55,6 +58,12 @@ class Session:
         graph_replay: run as one CUDA graph where the device can.
         streams: "file" runs what the file puts on one stream in order; "auto" also tries independent branches side by
             side, and keeps that where it is faster.
+        checks: names of `runtime.checks.CHECKS`, or "all"; each run is then watched instead of measured, see `run`.
+        schedule: order of threads and blocks of custom kernels on the CPU: "forward", "reverse" or "random:SEED".
+        allow_skip: leave out kernels that cannot run on the device, and what needs their results.
+        sync_each: wait after each step, so that a fault names its kernel (S139).
+        tell: called with what goes on (`runtime.culprit`), so that whoever ends the process can say what it was. On a
+            GPU the first run then waits after each step and does not count.
 
     Attributes:
         not_replayed: why the steps are issued one by one; None where they run as one CUDA graph.
@@ -80,27 +89,35 @@ class Session:
         allow_empty: bool = False,
         graph_replay: bool = True,
         streams: Streams = "file",
+        checks: Sequence[str] = (),
+        schedule: str = "forward",
+        allow_skip: bool = False,
+        sync_each: bool = False,
+        tell: Tell | None = None,
     ) -> None:
         self.seed = seed
         self._given: dict[str, Array] = dict(values or {})
-        self._phases = Phases()
-        self._graph_replay = graph_replay
+        self._sync_each, self._tell = sync_each, tell
+        self._phases = Phases(tell)
+        self._graph_replay = graph_replay and not checks and not sync_each
+        self._allow_skip = allow_skip
         with ExitStack() as undo:
             check_names(graph, self._given)
-            told = dims_from_shapes(graph, {name: a.shape for name, a in self._given.items()})
             with self._phases("bind"):
-                self.bound = _bind(graph, {**told, **(dims or {})}, self._given, strict, allow_empty)
+                self.bound = bind_given(graph, dims or {}, self._given, strict=strict, allow_empty=allow_empty)
             with self._phases("open device"):
                 self.device, self.fallback_reason = open_device(device) if isinstance(device, str) else (device, None)
             if isinstance(device, str):
                 undo.callback(self.device.close)
+            settings = check_settings(checks, schedule, self.device.info.kind)
+            self._watch = Watch(settings)
             with self._phases("lower"):
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
 
             def planned(made: Program) -> MemoryPlan:
                 return plan_memory(
                     made, mode=memory, planner=planner, memory_limit=memory_limit,
-                    time_limit=time_limit, max_chunk=max_chunk,
+                    time_limit=time_limit, max_chunk=max_chunk, guard=settings.guard,
                 )  # fmt: skip
 
             with self._phases("plan"):
@@ -108,15 +125,19 @@ class Session:
             self._loaded = self._load(program, plan)
             undo.callback(self._close_loaded)
             self.stream_choice: StreamChoice | None = None
-            if streams == "auto":
+            if streams == "auto" and not checks:
                 spread = parallel_streams(program)
                 if spread is not program:
-                    self._try_streams(spread, planned(spread))
+                    with blaming(lambda: self.program):
+                        self._try_streams(spread, planned(spread))
             self._undo = undo.pop_all()
 
     def _load(self, program: Program, plan: MemoryPlan) -> LoadedProgram:
-        with self._phases("compile and load"):
-            loaded = LoadedProgram(self.device, program, plan, graph_replay=self._graph_replay)
+        self._watch.attach(self.device, program)
+        loaded = LoadedProgram(
+            self.device, program, plan, graph_replay=self._graph_replay, allow_skip=self._allow_skip,
+            phases=self._phases, tell=self._tell,
+        )  # fmt: skip
         try:
             with self._phases("upload"):
                 loaded.load(self._given, self.seed, inputs=False)
@@ -171,8 +192,12 @@ class Session:
         per_step: bool = True,
         poison: bool = False,
         observers: Sequence[Observer] = (),
+        first: bool = False,
     ) -> RunReport:
         """Run the graph and report.
+
+        With checks, `iterations` runs (default 1) are watched to their end; the report's `findings` say what was found,
+        and its times are of little worth.
 
         Args:
             inputs: arrays by name; those left out keep their last value, their data or their init.
@@ -182,6 +207,7 @@ class Session:
             per_step: also time every step, in runs of their own.
             poison: fill outputs and reusable memory before the last run, so that nothing stale can pass for a result.
             observers: called around every step of one further run.
+            first: time one run before all others, which does not count, as the phase "first run".
 
         Raises:
             KgrunError: for inputs that do not fit and for faults of the device.
@@ -192,9 +218,21 @@ class Session:
             loaded.load(self._given, self.seed, inputs=True)
         default = 1 if self.device.info.kind == "cpu" or loaded.updated else 10
         amount = Amount(default if iterations is None else iterations, warmup, duration, per_step)
-        with self._phases("run"):
-            measured = loaded.runner.measure(amount, observers, loaded.poison if poison else None)
+        with self._phases("run"), blaming(lambda: self.program):
+            if self._watch.settings.names:
+                return self._report(self._watch.run(loaded, iterations or 1))
+            measured = self._measure(amount, observers, poison, first)
         return self._report(measured)
+
+    def _measure(self, amount: Amount, observers: Sequence[Observer], poison: bool, first: bool) -> Measured:
+        loaded, before_last = self._loaded, self._loaded.poison if poison else None
+        tell = self._tell if self.device.info.kind != "cpu" else None
+        if self._sync_each and not observers:
+            return run_stepwise(loaded, amount, tell, before_last)
+        if first or tell is not None:
+            with self._phases.within("run", "first run"):
+                first_run(loaded, tell)
+        return loaded.runner.measure(amount, observers, before_last)
 
     def _take_inputs(self, inputs: Mapping[str, Array]) -> None:
         check_names(self.bound.source, inputs)
@@ -238,6 +276,10 @@ class Session:
             floor_ns=measured.floor_ns,
             not_replayed=loaded.not_replayed,
             streams=self.stream_choice,
+            checked=self._watch.checked,
+            findings=tuple(self._watch.findings.values()),
+            skipped=tuple(loaded.skipped.values()),
+            uncomputed=loaded.uncomputed,
         )
 
     def _close_loaded(self) -> None:
@@ -254,10 +296,19 @@ class Session:
         self.close()
 
 
-def _bind(
-    graph: KernelGraph, dims: Mapping[str, int], given: Mapping[str, Array], strict: bool, allow_empty: bool
+def bind_given(
+    graph: KernelGraph,
+    dims: Mapping[str, int],
+    given: Mapping[str, Array],
+    *,
+    strict: bool = False,
+    allow_empty: bool = False,
 ) -> BoundGraph:
-    """Bind; where an operator must know an input's value, bind again with the values of small integer inputs."""
+    """Bind with given arrays: their shapes tell dimensions, which `dims` beats.
+
+    Where an operator must know an input's value, bind again with the values of integer inputs.
+    """
+    dims = {**dims_from_shapes(graph, {name: array.shape for name, array in given.items()}), **dims}
     try:
         return bind(graph, dims=dims, strict=strict, allow_empty=allow_empty)
     except ValueUnknown:

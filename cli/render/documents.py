@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from kgrun.cli.render.checks import check_members
 from kgrun.cli.render.lifetimes import bytes_by_class, live_at
+from kgrun.cli.render.measured import measured_members, timed_members
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import format_path
 from kgrun.graphs.version import __version__
@@ -135,15 +137,17 @@ def run_document(report: RunReport, samples: bool = False) -> Row:
         "iterations": report.iterations,
         "warmup": report.warmup,
         "outputs": [output_row(name, array) for name, array in report.outputs.items()],
-        "kernels": [step_row(step, samples) for step in report.steps],
+        "kernels": [step_row(step, samples) | timed_members(step, report) for step in report.steps],
         "total_ns": stats_row(report.total),
         **raw,
         "kernels_ns": timed_sum(report.steps),
+        **measured_members(report),
         "upload": members(report.upload),
         "download": members(report.download),
         "phases_ns": dict(report.phases_ns),
         "memory": memory_row(program, report.plan) | {"measured_peak_bytes": report.measured_peak_bytes},
         "inplace": decision_rows(program),
+        **check_members(report),
         "comparisons": [comparison_row(each) for each in report.comparisons],
         "warnings": warning_rows(all_warnings(program, *report.warnings)),
     }

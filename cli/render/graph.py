@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from kgrun.cli.render.documents import graph_fields, warning_rows
+from kgrun.cli.render.documents import graph_fields, members, warning_rows
 from kgrun.cli.render.table import Table
 from kgrun.cli.render.text import count_text, shape_text
-from kgrun.graphs.bound import BoundGraph
+from kgrun.graphs.bound import BoundGraph, Warning
+
+if TYPE_CHECKING:
+    from kgrun.runtime.checks.target import KernelRow
 
 Row = dict[str, Any]
 
 
-def summary_line(bound: BoundGraph) -> str:
+def summary_line(bound: BoundGraph, warnings: int) -> str:
     """`saxpy: valid; 2 nodes, 5 tensors, 1 kernel, 0 warnings`."""
     return (
         f"{bound.source.name}: valid; {count_text(len(bound.nodes), 'node')},"
         f" {count_text(len(bound.tensors), 'tensor')}, {count_text(len(bound.source.kernels), 'kernel')},"
-        f" {count_text(len(bound.warnings), 'warning')}"
+        f" {count_text(warnings, 'warning')}"
     )
 
 
@@ -52,7 +56,30 @@ def tensor_rows(bound: BoundGraph) -> list[Row]:
     ]
 
 
-def validate_document(bound: BoundGraph) -> Row:
+def kernel_table(kernels: Sequence[KernelRow], target: str) -> Table:
+    """Kernels as compiled for an architecture."""
+    rows = [
+        (
+            k.kernel,
+            k.language,
+            ", ".join(k.params),
+            _number(k.registers),
+            f"{k.static_shared:,}",
+            _number(k.max_threads),
+        )
+        for k in kernels
+    ]
+    columns = ("kernel", "language", "parameters", ">registers", ">static shared", ">most threads")
+    return Table(f"Kernels for {target}", columns, rows, rest="kernels")
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def validate_document(
+    bound: BoundGraph, target: str | None, kernels: Sequence[KernelRow], warnings: Sequence[Warning]
+) -> Row:
     """`validate --json`."""
     return graph_fields(bound) | {
         "nodes": [
@@ -67,5 +94,7 @@ def validate_document(bound: BoundGraph) -> Row:
         ],
         "tensors": tensor_rows(bound),
         "outputs": list(bound.outputs),
-        "warnings": warning_rows(bound.warnings),
+        "target": target,
+        "kernels": [members(kernel) | {"params": list(kernel.params)} for kernel in kernels],
+        "warnings": warning_rows(warnings),
     }

@@ -106,24 +106,6 @@ TENSOR = record(
     },
     optional=("lives",),
 )
-KERNEL = record(
-    {
-        "name": STRING,
-        "op": STRING,
-        "stream": STRING,
-        "grid": maybe(DIMS),
-        "block": maybe(DIMS),
-        "shared_bytes": maybe(COUNT),
-        "time_ns": maybe(ref("stats")),
-        "samples_ns": rows(COUNT),
-        "method": STRING,
-        "flops": maybe(COUNT),
-        "nbytes": maybe(COUNT),
-        "flops_per_s": maybe(COUNT),
-        "bytes_per_s": maybe(COUNT),
-    },
-    optional=("samples_ns",),
-)
 PLANNER = record(
     {
         "planner": STRING,
@@ -147,6 +129,23 @@ COMPARISON = record(
         "reason": maybe(STRING),
     }
 )
+ACCESS = {"where": maybe(STRING), "operation": STRING, "block": DIMS, "thread": DIMS}
+FINDING = record(
+    {
+        "check": STRING,
+        "message": STRING,
+        "where": maybe(STRING),
+        "node": STRING,
+        "op": STRING,
+        "tensor": maybe(STRING),
+        "element": maybe(COUNT),
+        "block": maybe(DIMS),
+        "thread": maybe(DIMS),
+        "count": COUNT,
+        "other": maybe(record(ACCESS)),
+    }
+)
+SKIPPED = record({"name": STRING, "op": STRING, "reason": STRING, "where": maybe(STRING)})
 COMMON: dict[str, Schema] = {
     "schema_version": {"const": 1},
     "ok": BOOLEAN,
@@ -158,6 +157,8 @@ FAILURE: dict[str, Schema] = {"error": ref("error"), "errors": rows(ref("error")
 
 
 def _execute() -> Schema:
+    from kgrun.cli.render.schema_measured import MEASURED
+
     members = (
         COMMON
         | FAILURE
@@ -167,15 +168,20 @@ def _execute() -> Schema:
             "iterations": COUNT,
             "warmup": COUNT,
             "outputs": rows(OUTPUT),
-            "kernels": rows(KERNEL),
+            "kernels": rows(ref("kernel_row")),
             "total_ns": maybe(ref("stats")),
             "total_samples_ns": rows(COUNT),
             "kernels_ns": maybe(COUNT),
+            **MEASURED,
             "upload": TRANSFER,
             "download": TRANSFER,
             "phases_ns": mapping(COUNT),
             "memory": ref("memory"),
             "inplace": rows(DECISION),
+            "checked": rows(STRING),
+            "checks": rows(FINDING),
+            "skipped": rows(SKIPPED),
+            "uncomputed": rows(STRING),
             "comparisons": rows(COMPARISON),
             "warnings": rows(WARNING),
         }
@@ -224,7 +230,20 @@ def _validate() -> Schema:
             "discovered": BOOLEAN,
         }
     )
+    kernel = record(
+        {
+            "kernel": STRING,
+            "entry": STRING,
+            "language": STRING,
+            "params": rows(STRING),
+            "registers": maybe(COUNT),
+            "static_shared": COUNT,
+            "max_threads": maybe(COUNT),
+        }
+    )
     members: dict[str, Schema] = {
+        "target": maybe(STRING),
+        "kernels": rows(kernel),
         "nodes": rows(node),
         "tensors": rows(tensor),
         "outputs": rows(STRING),
@@ -309,6 +328,8 @@ def _failure() -> Schema:
 
 def report_schema() -> Schema:
     """The schema: any one document, each kind by its own name in `$defs`."""
+    from kgrun.cli.render.schema_measured import kernel_row
+
     documents = {
         "execute": _execute(),
         "plan_memory": _plan(),
@@ -326,5 +347,5 @@ def report_schema() -> Schema:
         "title": "kgrun report, version 1",
         "description": "Bytes and nanoseconds are integers; null stands for what is unknown or no finite number.",
         "anyOf": [ref(name) for name in documents],
-        "$defs": documents | {"error": ERROR, "stats": STATS, "memory": MEMORY},
+        "$defs": documents | {"kernel_row": kernel_row(), "error": ERROR, "stats": STATS, "memory": MEMORY},
     }

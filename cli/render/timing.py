@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.documents import output_row, rate, timed_sum
+from kgrun.cli.render.measured import measured_lines, shares_text
 from kgrun.cli.render.table import Table
 from kgrun.cli.render.text import count_text, percent, rate_text, shape_text, time_text
 
@@ -27,45 +28,66 @@ def head_line(report: RunReport) -> str:
 
 def timing_sections(report: RunReport, verbose: bool) -> Iterator[Table | str]:
     """Kernels, slowest first where the table is cut and in the order of the run elsewhere; then the total."""
-    table = kernel_table(report.steps)
+    table = kernel_table(report, verbose)
     cut = table.cut(verbose)[1] is not None
-    yield kernel_table(report.steps, by_time=True) if cut else table
+    yield kernel_table(report, verbose, by_time=True) if cut else table
     yield ""
     yield from total_lines(report)
 
 
-def kernel_table(steps: tuple[StepReport, ...], *, by_time: bool = False) -> Table:
-    """A row each step; the cumulative share follows the rows' order."""
-    rows = []
+def kernel_table(report: RunReport, verbose: bool = False, *, by_time: bool = False) -> Table:
+    """A row each step; the cumulative share follows the rows' order. Columns that would say nothing are left out."""
+    steps = report.steps
     total = timed_sum(steps) or 0
-    running = 0
     order = sorted(steps, key=lambda s: -s.times.median if s.times else 0) if by_time else steps
+    running = 0
+    cells: dict[str, list[str]] = {}
     for step in order:
-        median = step.times.median if step.times else None
-        running += median or 0
-        rows.append(
-            (
-                step.name,
-                step.op,
-                launch_text(step.grid, step.block),
-                time_text(median),
-                time_text(step.times.p95 if step.times else None),
-                percent(median, total) if median is not None else "-",
-                percent(running, total),
-                rate_text(rate(step.nbytes, step), "B/s"),
-                rate_text(rate(step.flops, step), "FLOP/s"),
-            )
-        )
-    columns = ("kernel", "op", "grid × block", ">median", ">p95", ">%", ">cum %", ">memory", ">compute")
-    methods = ", ".join(sorted({step.method for step in steps if step.times is not None and step.method}))
+        running += step.times.median if step.times else 0
+        for column, text in _kernel_cells(step, report, total, running).items():
+            cells.setdefault(column, []).append(text)
+    methods = sorted({step.method for step in steps if step.times is not None and step.method})
+    without = set() if verbose else {">min", ">mean", ">p99", ">CV %"}
+    without |= {"method"} if len(methods) < 2 else set()
+    without |= {column for column in (">% peak", "note") if not set(cells.get(column, ())) - {"-", ""}}
+    columns = [column for column in _KERNEL_COLUMNS if column not in without]
+    rows = list(zip(*(cells.get(column, []) for column in columns), strict=True))
     title = "Kernels, slowest first" if by_time else "Kernels"
     return Table(
-        f"{title} ({methods})" if methods else title,
+        f"{title} ({', '.join(methods)})" if methods else title,
         columns,
         rows,
         rest="kernels",
-        optional=(">p95", ">cum %", ">compute", ">memory", "grid × block"),
+        optional=[column for column in _KERNEL_OPTIONAL if column in columns],
     )
+
+
+_KERNEL_COLUMNS = (
+    "kernel", "op", "grid × block", ">median", ">min", ">mean", ">p95", ">p99", ">CV %", ">%", ">cum %", ">memory",
+    ">compute", ">% peak", "method", "note",
+)  # fmt: skip
+_KERNEL_OPTIONAL = (
+    ">CV %", ">p99", ">mean", ">min", ">p95", ">cum %", ">compute", ">memory", ">% peak", "method", "grid × block",
+)  # fmt: skip
+
+
+def _kernel_cells(step: StepReport, report: RunReport, total: int, running: int) -> dict[str, str]:
+    """A step's cells by column."""
+    times = step.times
+    figures = {name: time_text(getattr(times, name, None)) for name in ("median", "min", "mean", "p95", "p99")}
+    return {f">{name}": text for name, text in figures.items()} | {
+        "kernel": step.name,
+        "op": step.op,
+        "grid × block": launch_text(step.grid, step.block),
+        ">CV %": f"{100 * times.cv:.1f}" if times else "-",
+        ">%": percent(times.median, total) if times else "-",
+        ">cum %": percent(running, total),
+        ">memory": rate_text(rate(step.nbytes, step), "B/s"),
+        ">compute": rate_text(rate(step.flops, step), "FLOP/s"),
+        ">% peak": shares_text(step, report),
+        "method": step.method,
+        "note": "overhead-bound" if step.overhead_bound else "",
+    }
 
 
 def launch_text(grid: Dim3 | None, block: Dim3 | None) -> str:
@@ -83,17 +105,13 @@ def _dim3_text(dims: Dim3) -> str:
 
 
 def total_lines(report: RunReport) -> Iterator[str]:
-    """One whole run, what lies between the kernels, and the transfers."""
-    total, kernels = report.total, timed_sum(report.steps)
+    """One whole run, what it is made of and what its time is worth, and the transfers."""
+    total = report.total
     if total is not None:
-        yield (
-            f"  total        median {time_text(total.median)}, min {time_text(total.min)}, p95 {time_text(total.p95)},"
-            f" max {time_text(total.max)}, CV {100 * total.cv:.1f} %"
-        )
-    if total is not None and kernels is not None:
-        gap = total.median - kernels
-        what = "gaps" if gap >= 0 else "overlap and instrumentation"
-        yield f"  of which     kernels {time_text(kernels)}, {what} {time_text(abs(gap))}"
+        names = ("median", "min", "mean", "p95", "p99", "max")
+        values = ", ".join(f"{name} {time_text(getattr(total, name))}" for name in names)
+        yield f"  total        {values}, CV {100 * total.cv:.1f} %"
+    yield from measured_lines(report)
     for name, transfer in (("upload", report.upload), ("download", report.download)):
         if transfer.nbytes:
             speed = transfer.nbytes * 1e9 / transfer.ns if transfer.ns else None
@@ -105,9 +123,16 @@ def output_table(outputs: dict[str, np.ndarray[Any, Any]]) -> Table:
     rows = []
     for name, array in outputs.items():
         row = output_row(name, array)
-        value = str(row["value"]) if "value" in row else range_text(array)
+        value = value_text(row["value"], array.tolist()) if "value" in row else range_text(array)
         rows.append((name, shape_text(str(array.dtype), array.shape), value, row["sha256"][:16]))
     return Table("Outputs", ("output", "type", "value", "sha256"), rows, rest="outputs")
+
+
+def value_text(value: Any, element: Any) -> str:
+    """Elements as a document has them, and the names of those for which it has null: NaN and the infinities."""
+    if isinstance(value, list):
+        return f"[{', '.join(value_text(*pair) for pair in zip(value, element, strict=True))}]"
+    return str(float(element)) if value is None else str(value)
 
 
 def range_text(array: np.ndarray[Any, Any]) -> str:
@@ -153,6 +178,8 @@ def kernel_rows(report: RunReport) -> list[dict[str, Any]]:
             "block": step.block,
             "shared_bytes": step.shared,
             "method": step.method,
+            "floor_ns": step.floor_ns,
+            "overhead_bound": step.overhead_bound,
             "count": step.times.count if step.times else None,
             **{f"{key}_ns": getattr(step.times, key, None) for key in ("min", "median", "mean", "p95", "p99", "max")},
             "nbytes": step.nbytes,

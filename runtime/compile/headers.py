@@ -150,6 +150,22 @@ def included_digest(source: str, source_dir: Path | None, include_dirs: Sequence
     return digest.hexdigest()
 
 
+def included_files(source: bytes, source_dir: Path | None, include_dirs: Sequence[Path]) -> list[Path]:
+    """The user headers that `source` can reach, in the order in which they are found; an `#include` of a macro is
+    passed over."""
+    found: dict[Path, None] = {}
+    pending: list[tuple[bytes, Path | None]] = [(source, source_dir)]
+    while pending:
+        text, folder = pending.pop()
+        for match in _INCLUDE.finditer(text.replace(b"\\\r\n", b"").replace(b"\\\n", b"")):
+            named = _NAMED.match(match.group(1))
+            path = _resolve(named.group(1).decode("utf-8", "surrogateescape"), folder, include_dirs) if named else None
+            if path is not None and path not in found:
+                found[path] = None
+                pending.append((path.read_bytes(), path.parent))
+    return list(found)
+
+
 def _resolve(name: str, folder: Path | None, include_dirs: Sequence[Path]) -> Path | None:
     for place in ([folder] if folder else []) + list(include_dirs):
         candidate = place / name

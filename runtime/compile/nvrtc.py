@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,19 @@ class Compiled:
 
 
 @dataclass(frozen=True)
+class CompileRow:
+    """One source asked for: what it is called, "cubin" or "ptx", the nanoseconds until it was there."""
+
+    name: str
+    kind: str
+    ns: int
+    from_cache: bool
+
+
+_history: deque[CompileRow] = deque(maxlen=10_000)
+
+
+@dataclass(frozen=True)
 class Diagnostic:
     """The first error of a compiler's log; `file` and `line` are None where the error has no place."""
 
@@ -66,17 +80,26 @@ def compile_cuda(
     Raises `CompileError` (`details["log"]` is the compiler's log) and, where NVRTC is not installed,
     `DeviceUnavailable`.
     """
+    started = time.perf_counter_ns()
     store = default_cache() if cache == "default" else cache
     folder = Path(name).parent if Path(name).is_file() else None
     user_dirs = [*([folder] if folder else []), *include_dirs]
     arguments = _arguments(arch, kind, options, user_dirs)
     key = _key(source, name, arguments, user_dirs, options, kind, name_expressions) if store else None
     if store and key and (found := store.get(key)) is not None:
-        return _unpack(found)
+        unpacked = _unpack(found)
+        _history.append(CompileRow(name, kind, time.perf_counter_ns() - started, from_cache=True))
+        return unpacked
     compiled = _run_nvrtc(source, name, arguments, kind, name_expressions)
     if store and key:
         store.put(key, _pack(compiled))
+    _history.append(CompileRow(name, kind, time.perf_counter_ns() - started, from_cache=False))
     return compiled
+
+
+def compiled_here() -> list[CompileRow]:
+    """What this process compiled or took from the cache, the latest thousands."""
+    return list(_history)
 
 
 def nvrtc_version() -> tuple[int, int]:

@@ -11,6 +11,8 @@ from kgrun.runtime.program import Pointer, Step
 if TYPE_CHECKING:
     import numpy as np
 
+    from kgrun.runtime.report import GpuState, Roofline
+
 Address = Callable[[Pointer], int]
 TimingMethod = Literal["auto", "events", "graph", "cupti"]
 
@@ -160,6 +162,14 @@ class Device(Protocol):
 
     def flush_cache(self) -> bool:
         """Push what steps may have left in the cache out of it, in order with steps; False where that means nothing."""
+        ...
+
+    def read_state(self) -> GpuState | None:
+        """What the device's sensors say now; None without sensors."""
+        ...
+
+    def roofline(self) -> Roofline | None:
+        """Peak rates measured on this device; None where that is not possible."""
         ...
 
     def synchronize(self) -> None:

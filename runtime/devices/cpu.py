@@ -6,7 +6,7 @@ import ctypes
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Timing
 from kgrun.runtime.devices.cpu_kernels import CpuKernels
 from kgrun.runtime.host_memory import check_room, total_memory
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step
+
+if TYPE_CHECKING:
+    from kgrun.runtime.checks.followed import KernelChecks
 
 ALIGNMENT = 512
 _TIMING = Timing()
@@ -68,6 +71,10 @@ class CpuDevice:
         """Set bytes."""
         ctypes.memset(address, byte, nbytes)
 
+    def check_kernels(self, checks: KernelChecks | None) -> None:
+        """Follow what custom kernels prepared from now on do; None: no more."""
+        self._kernels.checks = checks
+
     def prepare_all(self, steps: Iterable[Step]) -> None:
         """Compile custom kernels, several at a time."""
         self._kernels.prepare_all(step.work.code for step in steps if isinstance(step.work, Launch))
@@ -87,7 +94,7 @@ class CpuDevice:
                 to, origin = address(target), address(source)
                 return _HostStep(step.name, lambda: ctypes.memmove(to, origin, nbytes))
             case Launch():
-                return _HostStep(step.name, self._kernels.launcher(work, address))
+                return _HostStep(step.name, self._kernels.launcher(step, work, address))
         raise AssertionError(f"{type(work).__name__} is not lowered for the CPU")
 
     def capture(self, prepared: Sequence[PreparedStep], after: Sequence[Sequence[int]]) -> None:
@@ -113,6 +120,12 @@ class CpuDevice:
     def flush_cache(self) -> bool:
         """False: the caches of a host are not emptied."""
         return False
+
+    def read_state(self) -> None:
+        """None: a host's clocks are its own affair."""
+
+    def roofline(self) -> None:
+        """None: it is measured on GPUs alone."""
 
     def synchronize(self) -> None:
         """Nothing to wait for: a step ends before `launch` returns."""

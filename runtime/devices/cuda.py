@@ -52,7 +52,7 @@ class CudaDevice:
         self._held = self._peak = 0
         self._lost = self._closed = False
         self._costs: LaunchCosts | None = None
-        self.issued: deque[str] = deque(maxlen=_REMEMBERED)  # names since the last synchronisation
+        self.issued: deque[str | tuple[str, ...]] = deque(maxlen=_REMEMBERED)  # names since the last synchronisation
 
     # Memory
 
@@ -210,7 +210,7 @@ class CudaDevice:
 
     def _empty_launch(self) -> Callable[[], None]:
         code = KernelCode(_EMPTY, None, "cuda", "kgrun:empty.cu", "empty")
-        function = self.code.kernel(code).function
+        function = self._guard("loading a kernel", self.code.kernel, code).function
         return self.driver.launcher(function, (1, 1, 1), (32, 1, 1), b"", 0, None, False)
 
     def _check_launch(self, step: Step, launch: Launch, kernel: LoadedKernel) -> None:
@@ -273,6 +273,7 @@ class CudaDevice:
         import numpy as np
 
         self._guard(doing, copy, array.reshape(-1).view(np.uint8))
+        self.issued.clear()  # a copy waits for all that was issued before
 
     def _guard(self, doing: str, call: Callable[..., Any], *args: Any) -> Any:
         self._check_open()
@@ -290,9 +291,13 @@ class CudaDevice:
     def _fail(self, error: Exception, doing: str, step: str | None = None) -> NoReturn:
         """Raise `error` as the user sees it; a fault that appears while waiting is laid to the steps issued before."""
         if not is_sticky(error):
-            raise translate(error, doing) from error
+            found = translate(error, doing)
+            if step is not None:
+                found.details["suspects"] = [step]
+            raise found from error
         self._lost = True
-        suspects = tuple(dict.fromkeys(self.issued)) or ((step,) if step else ())
+        issued = (name for names in self.issued for name in ((names,) if isinstance(names, str) else names))
+        suspects = tuple(dict.fromkeys(issued)) or ((step,) if step else ())
         raise _fault(error, doing, suspects) from error
 
     def _does_not_fit(self, nbytes: int) -> DoesNotFit:
@@ -333,13 +338,13 @@ class _DeviceReplay:
 
     def __init__(self, device: CudaDevice, replay: Replay, names: Sequence[str]) -> None:
         self._device, self._replay = device, replay
-        self.names = names[-_NAMED:]
+        self.names = tuple(names)
 
     def launch(self) -> None:
         """Issue the whole graph; DeviceFault when the driver refuses it or an earlier step has failed."""
         device = self._device
         device.driver.activate()
-        device.issued.extend(self.names)
+        device.issued.append(self.names)
         try:
             self._replay.launch()
         except device.driver.errors as error:

@@ -13,7 +13,7 @@ from kgrun.graphs.errors import CompileError, KgrunError, did_you_mean
 from kgrun.runtime.compile.nvrtc import Compiled, compile_cuda
 from kgrun.runtime.devices.cuda_cubin import Parameter, read_cubin
 from kgrun.runtime.devices.cuda_driver import Driver, FunctionFacts, LoadFailed
-from kgrun.runtime.devices.cuda_errors import translate
+from kgrun.runtime.devices.cuda_errors import is_sticky, translate
 from kgrun.runtime.program import KernelCode
 
 _PTX_VERSION = re.compile(r"^\s*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
@@ -35,7 +35,7 @@ class LoadedKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Image:
+class Image:
     data: bytes
     symbol: str
     parameters: tuple[Parameter, ...] | None
@@ -50,7 +50,7 @@ class CodeStore:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._arch = driver.facts.arch
-        self._images: dict[tuple[_Key, str], _Image] = {}
+        self._images: dict[tuple[_Key, str], Image] = {}
         self._modules: dict[bytes, Any] = {}
         self._kernels: dict[tuple[_Key, str], LoadedKernel] = {}
 
@@ -71,7 +71,10 @@ class CodeStore:
                 pass
 
     def kernel(self, code: KernelCode) -> LoadedKernel:
-        """The function that `code` names; CompileError when it does not compile, load or have that entry."""
+        """The function that `code` names; CompileError when it does not compile, load or have that entry.
+
+        A fault of an earlier step that shows while loading is raised as the driver has it.
+        """
         key = (_key(code), code.entry)
         if key not in self._kernels:
             self._kernels[key] = self._load(code)
@@ -84,9 +87,11 @@ class CodeStore:
         self._images.clear()
 
     def _compile(self, codes: Sequence[KernelCode]) -> None:
-        self._images.update({(_key(codes[0]), entry): image for entry, image in _compile(codes, self._arch).items()})
+        self._images.update(
+            {(_key(codes[0]), entry): image for entry, image in compile_images(codes, self._arch).items()}
+        )
 
-    def _image(self, code: KernelCode) -> _Image:
+    def _image(self, code: KernelCode) -> Image:
         key = (_key(code), code.entry)
         if key not in self._images:
             self._compile([code])
@@ -101,14 +106,21 @@ class CodeStore:
             function = driver.function(self._modules[image.data], image.symbol)
             return LoadedKernel(function, image.symbol, image.parameters, driver.function_facts(function))
         except driver.errors as error:
+            if is_sticky(error):  # not this code's fault: an earlier step's, which shows here
+                raise
             raise _load_error(error, code, driver.facts.cuda, self._arch) from error
+
+
+def kernel_image(code: KernelCode, arch: str) -> bytes:
+    """The machine code of a kernel, compiled as for a device of `arch`, from the cache where it is there."""
+    return compile_images([code], arch)[code.entry].data
 
 
 def _key(code: KernelCode) -> _Key:
     return (code.text if code.text is not None else code.image, code.options, code.include_dirs, code.language)
 
 
-def _compile(codes: Sequence[KernelCode], arch: str) -> dict[str, _Image]:
+def compile_images(codes: Sequence[KernelCode], arch: str) -> dict[str, Image]:
     """The images of kernels of one source, by entry."""
     code = codes[0]
     if code.language == "cuda":
@@ -124,10 +136,10 @@ def _compile(codes: Sequence[KernelCode], arch: str) -> dict[str, _Image]:
     for code in codes:
         if code.entry not in kernels and (kernels or code.language == "ptx"):
             raise _no_entry(code, list(kernels))
-    return {code.entry: _Image(data, code.entry, kernels.get(code.entry)) for code in codes}
+    return {code.entry: Image(data, code.entry, kernels.get(code.entry)) for code in codes}
 
 
-def _compile_source(codes: Sequence[KernelCode], arch: str) -> dict[str, _Image]:
+def _compile_source(codes: Sequence[KernelCode], arch: str) -> dict[str, Image]:
     """Compile once; templates, namespaces and C++ functions are found by their name expressions."""
     first, text = codes[0], codes[0].text or ""
     for code in codes:
@@ -149,7 +161,7 @@ def _compile_source(codes: Sequence[KernelCode], arch: str) -> dict[str, _Image]
         symbol = compiled.lowered_names.get(code.entry, code.entry)
         if kernels and symbol not in kernels:
             raise _no_entry(code, list(kernels))
-        images[code.entry] = _Image(compiled.image, symbol, kernels[symbol].parameters if kernels else None)
+        images[code.entry] = Image(compiled.image, symbol, kernels[symbol].parameters if kernels else None)
     return images
 
 

@@ -68,8 +68,8 @@ def time_steps(
     calls: Sequence[Call],
     runs: int,
     costs: LaunchCosts,
-    timing: Timing,
-    flush: Call,
+    timing: Timing = Timing(),  # noqa: B008 - frozen
+    flush: Call | None = None,
     on_host: frozenset[int] = frozenset(),
 ) -> StepTimes:
     """Samples of each step, at most `runs` of them; a step runs many times in a row.
@@ -87,7 +87,7 @@ def time_steps(
             call()
             samples.append([])
             continue
-        lead = ([flush] if timing.cold else []) + [calls[i] for i in timing.again.get(index, ())]
+        lead = ([flush] if timing.cold and flush is not None else []) + [calls[i] for i in timing.again.get(index, ())]
         samples.append(_sample(timer, call, lead, runs, wanted, costs))
     methods = [METHOD if times else "" for times in samples]
     return StepTimes(samples, methods, 2 * costs.empty, costs.empty, costs.graph)

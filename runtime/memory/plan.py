@@ -38,6 +38,7 @@ def plan_memory(
     max_chunk: int | None = None,
     padding: Padding = "plain",
     comm_guard: bool = False,
+    guard: int = 0,
     cache_dir: Path | None = None,
     cache_minimum: int = DEFAULT_MIN_KERNELS,
 ) -> MemoryPlan:
@@ -51,6 +52,7 @@ def plan_memory(
         max_chunk: let no dynamic buffer cross a multiple of so many bytes.
         padding: bytes held for a buffer, see `held_bytes`.
         comm_guard: keep free bytes before and after communication memory (S67).
+        guard: free bytes before and after every buffer or contiguous group, a multiple of the alignment.
         cache_dir: keep plans of programs of `cache_minimum` steps or more there, and take them from there (S62).
 
     Raises:
@@ -62,14 +64,15 @@ def plan_memory(
         raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
     lives = lifetimes(program)
     static, dynamic, static_groups, dynamic_groups = _split(program, lives)
-    placements, static_bytes = _place_static(static, static_groups, len(program.steps), padding)
+    placements, static_bytes = _place_static(static, static_groups, len(program.steps), padding, guard)
     problem = packing_problem(
         dynamic,
         lives,
         dynamic_groups,
         max_chunk=max_chunk,
         padding=padding,
-        guard=COMM_GUARD if comm_guard else 0,
+        guard=guard or (COMM_GUARD if comm_guard else 0),
+        guard_all=guard > 0,
         conflicting=_conflicts(program, dynamic),
     )
     capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
@@ -135,7 +138,7 @@ def _static_key(buffer: Buffer) -> tuple[int, str, int]:
 
 
 def _place_static(
-    buffers: Sequence[Buffer], groups: Groups, steps: int, padding: Padding
+    buffers: Sequence[Buffer], groups: Groups, steps: int, padding: Padding, guard: int = 0
 ) -> tuple[list[Placement], int]:
     """Side by side from offset 0; a group stands, in its own order, where its first member would."""
     group_of = {index: members for members in groups for index in members}
@@ -147,6 +150,7 @@ def _place_static(
         if buffer.index in placed:
             continue
         members = group_of.get(buffer.index, [buffer.index])
+        offset += guard
         for index in members:
             member = by_index[index]
             aligned = held_bytes(member.nbytes, padding)
@@ -165,6 +169,7 @@ def _place_static(
             )
             placed.add(index)
             offset += aligned
+        offset += guard
     return placements, offset
 
 
@@ -176,16 +181,19 @@ def packing_problem(
     max_chunk: int | None = None,
     padding: Padding = "plain",
     guard: int = 0,
+    guard_all: bool = False,
     conflicting: Sequence[tuple[int, int]] | None = None,
 ) -> Problem:
     """The packing problem of dynamic buffers: times are steps, lives half-open, offsets multiples of the alignment.
 
-    `guard` bytes stay free before and after each contiguous group and each communication buffer. `conflicting` pairs
+    `guard` bytes stay free before and after each contiguous group and each communication buffer, with `guard_all` each
+    buffer. `conflicting` pairs
     take the place of overlapping lives where several streams run side by side.
     """
     position = {b.index: i for i, b in enumerate(buffers)}
     grouped = {i for members in groups for i in members}
-    alone = [(b.index,) for b in buffers if b.memory_class is MemoryClass.COMMUNICATION and b.index not in grouped]
+    guarded = [b for b in buffers if guard_all or b.memory_class is MemoryClass.COMMUNICATION]
+    alone = [(b.index,) for b in guarded if b.index not in grouped]
     return Problem(
         lower=[lives.first[b.index] for b in buffers],
         upper=[lives.last[b.index] + 1 for b in buffers],

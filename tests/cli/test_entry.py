@@ -188,3 +188,24 @@ def test_shell_completion_answers(process: Any) -> None:
     script = process("--show-completion", "bash", env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
     assert script.code == 0
     assert "complete -o default -F _kgrun_completion kgrun" in script.out
+
+
+@pytest.mark.parametrize("words", [["-h"], ["execute", "-h"], ["plan-memory", "--help"]])
+def test_both_names_of_help_show_it(kgrun: Any, words: list[str]) -> None:
+    result = kgrun(*words)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("Usage: kgrun")
+    assert "-h, --help" in result.out
+
+
+def test_summaries_of_commands_are_whole(kgrun: Any) -> None:
+    out = kgrun("--help").out
+    assert "..." not in out
+    assert "memory it" in out
+
+
+def test_a_wrong_choice_is_told_without_the_parsers_own_words(kgrun: Any) -> None:
+    result = kgrun("schema", "foo")
+    assert result.code == 2
+    assert "'foo' is not one of 'graph', 'report'" in result.err
+    assert "Value error" not in result.err

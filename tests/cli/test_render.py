@@ -80,7 +80,7 @@ def test_no_color_leaves_no_escape_code(monkeypatch: pytest.MonkeyPatch, variabl
 @pytest.mark.usefixtures("terminal")
 def test_narrow_terminal_drops_columns_before_it_wraps_names(report: RunReport) -> None:
     steps = tuple(replace(step, name="a_name_that_fits") for step in report.steps)
-    text = show([timing.kernel_table(steps)], Output())
+    text = show([timing.kernel_table(replace(report, steps=steps))], Output())
     assert "a_name_that_fits" in text
     assert "cum %" not in text
     lines = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
@@ -213,3 +213,12 @@ def test_values_of_every_dtype(dtype: str) -> None:
     assert documents.output_row("y", array.reshape(2)[0].reshape(()))["value"] == 1
     assert documents.output_row("y", array[:0])["value"] == []
     assert timing.range_text(array) == "1 … 1, mean 1"
+
+
+def test_values_that_are_no_numbers_have_their_names_in_the_table() -> None:
+    import numpy as np
+
+    from kgrun.cli.render.timing import output_table
+
+    table = output_table({"y": np.array([[1.5, np.nan], [np.inf, -np.inf]], np.float32), "z": np.float32(np.nan)[()].reshape(())})
+    assert [row[2] for row in table.rows] == ["[[1.5, nan], [inf, -inf]]", "nan"]

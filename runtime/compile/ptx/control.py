@@ -89,7 +89,7 @@ def _service(e: Emitter, i: Instruction, callee: str, results: list[str], argume
         values.append(("i64", value if size == 8 else e.value(f"zext i{8 * size} {value} to i64")))
     context = [("ptr", "%L"), ("ptr", "%B"), ("i32", "%t")]
     if service.startswith("kg_"):
-        site = str(e.program.site(i.location, callee))
+        site = str(e.program.site(i, callee))
         extra = [("i32", site)] if service == "kg_assert" else []
         value = e.runtime(service, returned, *context, *(values[:3] if extra else values), *extra)
     else:
@@ -99,7 +99,7 @@ def _service(e: Emitter, i: Instruction, callee: str, results: list[str], argume
 
 
 def trap(e: Emitter, i: Instruction) -> None:
-    site = str(e.program.site(i.location, "trap"))
+    site = str(e.program.site(i))
     e.runtime("kg_trap", "void", ("ptr", "%L"), ("ptr", "%B"), ("i32", "%t"), ("i32", site))
     return_from(e, i)
 

@@ -66,6 +66,7 @@ class Program:
     shared: dict[str, int]  # shared variable to its offset in the block's shared memory
     runtime: Module | None  # the runtime's own functions
     sites: list[tuple[Location, str]] = field(default_factory=list)
+    site_numbers: dict[Instruction, int] = field(default_factory=dict)
     needed: list[tuple[str, bool]] = field(default_factory=list)  # (function, is of the runtime)
     intrinsics: dict[str, str] = field(default_factory=dict)
 
@@ -77,9 +78,12 @@ class Program:
         """An LLVM intrinsic or outside function: `signature` is `double(double, double)`."""
         self.intrinsics[name] = signature
 
-    def site(self, location: Location, what: str) -> int:
-        self.sites.append((location, what))
-        return len(self.sites) - 1
+    def site(self, instruction: Instruction, what: str = "") -> int:
+        """The number by which a fault names an instruction."""
+        if instruction not in self.site_numbers:
+            self.site_numbers[instruction] = len(self.sites)
+            self.sites.append((instruction.location, what or instruction.opcode))
+        return self.site_numbers[instruction]
 
 
 class Emitter:
@@ -121,6 +125,10 @@ class Emitter:
 
     def branch(self, condition: str, then: str, otherwise: str) -> None:
         self.line(f"br i1 {condition}, label %{then}, label %{otherwise}")
+
+    def restart(self) -> None:
+        """Forget the text, for another function over the same registers."""
+        self.lines, self.entry, self.known, self._declared = [], [], {}, set()
 
     def fail(self, operation: str) -> Unsupported:
         return Unsupported(operation, self.here.location if self.here else NOWHERE)

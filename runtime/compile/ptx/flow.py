@@ -12,7 +12,7 @@ _NO_DESTINATION = frozenset(
     (
         *("st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "brkpt", "membar", "fence", "call", "cp"),
         *("prefetch", "prefetchu", "discard", "applypriority", "pmevent", "nanosleep", "stmatrix", "setmaxnreg"),
-        *("griddepcontrol", "mbarrier", "stackrestore"),
+        *("griddepcontrol", "mbarrier", "stackrestore", "wmma"),
     )
 )
 _BLOCK_ENDS = frozenset(("bra", "brx", "ret", "exit", "trap"))
@@ -29,7 +29,7 @@ def is_suspend(instruction: Instruction) -> bool:
         case "shfl" | "vote" | "match" | "redux" | "activemask" | "ldmatrix" | "stmatrix" | "mma" | "movmatrix":
             return True
         case "wmma":
-            return True
+            return parts[1] == "mma"
     return False
 
 
@@ -54,6 +54,8 @@ def _writes_after_all(instruction: Instruction) -> bool:
     parts = instruction.parts
     if parts[0] in ("bar", "barrier"):
         return "red" in parts
+    if parts[0] == "wmma":
+        return parts[1] != "store"
     return parts[0] == "mbarrier" and parts[1] in ("arrive", "test_wait", "try_wait", "arrive_drop", "pending_count")
 
 

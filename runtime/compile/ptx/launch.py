@@ -16,7 +16,7 @@ from kgrun.graphs.errors import TimeoutExpired, UsageError
 from kgrun.runtime.compile.ptx import printf, runtime, workers
 from kgrun.runtime.compile.ptx.layout import BlockRecord, BufferRecord, FaultRecord, LaunchRecord
 from kgrun.runtime.compile.ptx.syntax import align_up
-from kgrun.runtime.compile.ptx.warp import MAIL_WORDS
+from kgrun.runtime.compile.ptx.waits import MAIL_WORDS
 
 Dim3 = tuple[int, int, int]
 CHECK_BITS = {"bounds": 1, "race": 2, "init": 4, "barrier": 8}

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from kgrun.runtime.compile.ptx import control, region
 from kgrun.runtime.compile.ptx.emit import HIDDEN_PARAMETERS, PARALLEL, SHARED_CODE, Program
 from kgrun.runtime.compile.ptx.flow import build_flow
+from kgrun.runtime.compile.ptx.inline import inline_waiting
 from kgrun.runtime.compile.ptx.layout import BLOCK, offset_of
 from kgrun.runtime.compile.ptx.lowering import Lowering
 from kgrun.runtime.compile.ptx.parse import Module
 from kgrun.runtime.compile.ptx.syntax import Function, Location, align_up
+
+_LARGE = 800_000  # characters of LLVM text from which on loops over threads would take too long to compile
 
 
 @dataclass
@@ -43,15 +46,19 @@ def lower_kernel(
     Raises `Unsupported` for an operation that does not run on the CPU.
     """
     program = Program(module, checks, addresses, shared, runtime)
-    function = module.function(entry)
+    function = inline_waiting(module, entry)
     lowering = Lowering(program, function, False, build_flow(function))
-    local_bytes = _place_local(lowering, function)
     if looped:
         lowering.metadata = ", !llvm.access.group !1"
-    _call_variables(lowering, function)
-    lowering.walk()
-    looped = looped and len(lowering.kinds) * len(lowering.flow.instructions) <= 60_000
-    parts = [_step_text(lowering), region.entry_points(len(lowering.kinds), looped, _args_size(function))]
+    parts = []
+    for state in range(len(lowering.kinds)):
+        lowering.restart()
+        local_bytes = _place_local(lowering, function)
+        _call_variables(lowering, function)
+        lowering.walk(state)
+        parts.append(_body_text(lowering, state))
+    looped = looped and sum(len(part) for part in parts) < _LARGE
+    parts.append(region.entry_points(len(lowering.kinds), looped, _args_size(function)))
     if looped:
         program.declare("llvm.smin.i32", "i32 (i32, i32)")
         program.declare("llvm.smax.i32", "i32 (i32, i32)")
@@ -116,7 +123,7 @@ def lower_function(program: Program, name: str, of_runtime: bool) -> str:
     linkage = "" if name in SHARED_CODE else "internal "
     inline = " alwaysinline" if of_runtime and len(function.body) < 90 and name not in SHARED_CODE | PARALLEL else ""
     head = f'define {linkage}{control.result_type(function.results)} @"{name}"({", ".join(parameters)}){inline} {{'
-    return "\n".join([head, "entry:", *lowering.entry, "  br label %B0", *lowering.lines, "}"])
+    return "\n".join([head, "entry:", *lowering.entry, *lowering.lines, "}"])
 
 
 def _call_variables(lowering: Lowering, function: Function) -> None:
@@ -136,9 +143,8 @@ def _place_local(lowering: Lowering, function: Function) -> int:
     return align_up(offset, 16)
 
 
-def _step_text(lowering: Lowering) -> str:
-    """The kernel as `kg_body(state, …)`: runs one thread to its next suspend point and answers that state."""
-    states = " ".join(f"i32 {state}, label %resume{state}" for state in range(1, len(lowering.kinds)))
+def _body_text(lowering: Lowering, state: int) -> str:
+    """The kernel from one state on: runs one thread to its next suspend point and answers that state."""
     prologue = [
         f"  %M.at = getelementptr i8, ptr %B, i64 {offset_of(BLOCK, 'mail')}",
         "  %M = load ptr, ptr %M.at, !invariant.load !0",
@@ -150,18 +156,8 @@ def _step_text(lowering: Lowering) -> str:
         "  %local.start = mul i64 %t64, %LB",
         "  %local = getelementptr i8, ptr %local.all, i64 %local.start",
     ]
-    head = f"define internal i32 @kg_body(i32 %state, {HIDDEN_PARAMETERS}, ptr %P, i64 %T, i64 %LB) alwaysinline {{"
-    return "\n".join(
-        [
-            head,
-            "entry:",
-            *prologue,
-            *lowering.entry,
-            f"  switch i32 %state, label %B0 [ {states} ]",
-            *lowering.lines,
-            "}",
-        ]
-    )
+    head = f"define internal i32 @kg_body{state}({HIDDEN_PARAMETERS}, ptr %P, i64 %T, i64 %LB) {{"
+    return "\n".join([head, "entry:", *prologue, *lowering.entry, *lowering.lines, "}"])
 
 
 def _args_size(function: Function) -> int:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from kgrun.runtime.compile.ptx import atomics, control, convert, floats, halves, integers, memory, region, remat, warp
+from kgrun.runtime.compile.ptx import (
+    atomics,
+    control,
+    convert,
+    floats,
+    halves,
+    integers,
+    mbarrier,
+    memory,
+    region,
+    remat,
+    warp,
+    wmma,
+)
 from kgrun.runtime.compile.ptx.emit import Emitter, Program, llvm_type
 from kgrun.runtime.compile.ptx.flow import Flow, is_suspend, live_across
 from kgrun.runtime.compile.ptx.layout import KIND_NUMBERS
 from kgrun.runtime.compile.ptx.rules import Rule, class_of, value_type
 from kgrun.runtime.compile.ptx.syntax import NOWHERE, Function, Instruction, Location, align_up
+from kgrun.runtime.compile.ptx.waits import Wait
 
 RULES: dict[str, Rule] = {
     **integers.RULES,
@@ -17,6 +31,8 @@ RULES: dict[str, Rule] = {
     **memory.RULES,
     **atomics.RULES,
     **control.RULES,
+    **mbarrier.RULES,
+    **wmma.RULES,
 }
 _JUMPS = frozenset(("bra", "brx", "ret", "exit"))
 _SPINNING = frozenset(("volatile", "acquire", "relaxed", "mmio"))
@@ -24,7 +40,11 @@ _BUDGET = 16  # rounds of a loop that may wait for another thread, before it let
 
 
 class Lowering(Emitter):
-    """An emitter that walks a function; `states` numbers a kernel's suspend points from 1."""
+    """An emitter that walks a function, from its start or from one of its suspend points.
+
+    State 0 is a kernel's start, state n its n-th suspend point: each is walked on its own, as far as the next suspend
+    points, so that the code of a state holds what can run in it and nothing else.
+    """
 
     def __init__(self, program: Program, function: Function, bare: bool, flow: Flow) -> None:
         super().__init__(program, function, bare)
@@ -33,29 +53,48 @@ class Lowering(Emitter):
         self.spins = spin_points(flow) if function.is_entry else frozenset()
         suspends = [n for n, i in enumerate(flow.instructions) if is_suspend(i)] if function.is_entry else []
         self.points = sorted({*suspends, *self.spins})
-        self.live = live_across(flow, function.registers, self.points) if self.points else {}
+        self.states = {index: number for number, index in enumerate(self.points, 1)}
+        live = live_across(flow, function.registers, self.points) if self.points else {}
         again = remat.recomputable(function, flow) if self.points else {}
         self.recompute = {
             index: list(dict.fromkeys(place for name in names for place in again.get(name, ())))
-            for index, names in self.live.items()
+            for index, names in live.items()
         }
-        self.live = {index: [name for name in names if name not in again] for index, names in self.live.items()}
+        self.live = {index: [name for name in names if name not in again] for index, names in live.items()}
         self.frame, self.frame_bytes = _frame(function, self.live)
-        self.kinds: list[int] = [0]  # kind of each state; state 0 is the start
-        self.places: list[Location] = [NOWHERE]
+        self.kinds = [0] * (len(self.points) + 1)
+        self._wanted: list[int] = []
 
-    def walk(self) -> None:
-        """Emit every block, in order."""
-        for number, block in enumerate(self.flow.blocks):
+    @property
+    def places(self) -> list[Location]:
+        """Where each state waits."""
+        return [NOWHERE, *(self.flow.instructions[index].location for index in self.points)]
+
+    def walk(self, state: int = 0) -> None:
+        """Emit what can run from `state` on."""
+        self._wanted = []
+        if state == 0:
+            self.jump(self._block(0))
+        else:
+            self._resume(self.points[state - 1])
+        for number in self._wanted:  # grows on the way
             self.label(f"B{number}")
-            ended = False
-            for index in range(block.start, block.end):
-                ended = self.instruction(index, number)
-            if not ended:
-                if number + 1 < len(self.flow.blocks):
-                    self.jump(f"B{number + 1}")
-                else:
-                    control.return_from(self, Instruction(("ret",), (), "", False, NOWHERE))
+            self._rest_of(number, self.flow.blocks[number].start)
+
+    def _block(self, number: int) -> str:
+        """The label of a block, which is emitted because of this."""
+        if number not in self._wanted:
+            self._wanted.append(number)
+        return f"B{number}"
+
+    def _rest_of(self, number: int, start: int) -> None:
+        for index in range(start, self.flow.blocks[number].end):
+            if self.instruction(index, number):
+                return
+        if number + 1 < len(self.flow.blocks):
+            self.jump(self._block(number + 1))
+        else:
+            control.return_from(self, Instruction(("ret",), (), "", False, NOWHERE))
 
     def instruction(self, index: int, number: int) -> bool:
         """Emit one instruction; True where it ends its block."""
@@ -64,24 +103,23 @@ class Lowering(Emitter):
         if head in _JUMPS:
             return self._jump(i, number)
         if not i.guard:
-            self._plain(i, index)
-            return head == "trap"
+            return self._plain(i, index)
         condition = self.read(("!" if i.negated else "") + i.guard, "i1")
         then, following = self.fresh_label("do"), self.fresh_label("on")
         self.branch(condition, then, following)
         self.label(then)
-        self._plain(i, index)
-        if head != "trap":
+        if not self._plain(i, index):
             self.jump(following)
         self.label(following)
         return False
 
-    def _plain(self, i: Instruction, index: int) -> None:
+    def _plain(self, i: Instruction, index: int) -> bool:
+        """Emit an instruction without its guard; True where control does not go on behind it."""
         if is_suspend(i):
             if not self.function.is_entry:
                 raise self.fail(f"{i.opcode} inside a function that is not inlined")
-            self._suspend(warp.wait_of(self, i), index, i)
-            return
+            self._suspend(warp.wait_of(self, i), index)
+            return True
         rule = RULES.get(i.parts[0]) or RULES.get(f"{i.parts[0]}:{class_of(value_type(i))}")
         if rule is None:
             raise self.fail(i.opcode)
@@ -90,14 +128,15 @@ class Lowering(Emitter):
         except (KeyError, IndexError, ValueError) as error:
             raise self.fail(f"{i.opcode} {', '.join(i.operands)}") from error
         if index in self.spins:
-            self._yield(index, i)
+            self._yield(index)
+        return i.parts[0] == "trap"
 
     def _jump(self, i: Instruction, number: int) -> bool:
         condition = self.read(("!" if i.negated else "") + i.guard, "i1") if i.guard else ""
         if i.parts[0] == "bra":
-            target = f"B{self._block_of(i.operands[0])}"
+            target = self._block(self._block_of(i.operands[0]))
             if condition:
-                self.branch(condition, target, f"B{number + 1}")
+                self.branch(condition, target, self._block(number + 1))
             else:
                 self.jump(target)
             if self.bare and self.metadata and self._block_of(i.operands[0]) <= number:
@@ -105,10 +144,10 @@ class Lowering(Emitter):
             return True
         then = self.fresh_label("leave")
         if condition:
-            self.branch(condition, then, f"B{number + 1}")
+            self.branch(condition, then, self._block(number + 1))
             self.label(then)
         if i.parts[0] == "brx":
-            places = [f"B{self._block_of(label)}" for label in self.function.branch_targets[i.operands[1]]]
+            places = [self._block(self._block_of(label)) for label in self.function.branch_targets[i.operands[1]]]
             cases = " ".join(f"i32 {row}, label %{place}" for row, place in enumerate(places))
             self.line(f"switch i32 {self.read(i.operands[0], 'i32')}, label %{places[-1]} [ {cases} ]")
         else:
@@ -120,11 +159,10 @@ class Lowering(Emitter):
             raise self.fail(f"a branch to the unknown label {label}")
         return self.labels[label]
 
-    def _suspend(self, wait: warp.Wait, index: int, i: Instruction) -> None:
-        """Save what lives on, answer the new state's number, and start again at its label when called with it."""
-        state = len(self.kinds)
-        self.kinds.append(wait.kind)
-        self.places.append(i.location)
+    def _suspend(self, wait: Wait, index: int) -> None:
+        """Leave the operands, save what lives on, answer the number of the state in which the thread goes on."""
+        state = self.states[index]
+        self.kinds[state] = wait.kind
         for word, value in wait.leave:
             self.line(f"store i32 {value}, ptr {self._mail(word)}, align 4{self.metadata}")
         for name in self.live[index]:
@@ -134,7 +172,10 @@ class Lowering(Emitter):
                 value, kind = self.value(f"zext i1 {value} to i8"), "i8"
             self.line(f"store {kind} {value}, ptr {self._saved(name)}{self.metadata}")
         self.line(f"ret i32 {state}")
-        self.label(f"resume{state}")
+
+    def _resume(self, index: int) -> None:
+        """Take up again behind a suspend point: saved registers, those to compute again, the operation's results."""
+        i = self.here = self.flow.instructions[index]
         for name in self.live[index]:
             kind = self.register_type(name)
             stored = "i8" if kind == "i1" else kind
@@ -142,12 +183,14 @@ class Lowering(Emitter):
             self.write(name, self.value(f"trunc i8 {value} to i1") if kind == "i1" else value, kind)
         self._compute_again(self.recompute[index])
         self.here = i
-        for name, word, kind in wait.take:
+        for name, word, kind in warp.wait_of(self, i).take if is_suspend(i) else ():
             if name == "_":
                 continue
             stored = "i32" if kind == "i1" else kind
             value = self.value(f"load {stored}, ptr {self._mail(word)}, align 4{self.metadata}")
             self.write(name, self.value(f"trunc i32 {value} to i1") if kind == "i1" else value, kind)
+        number = next(n for n, block in enumerate(self.flow.blocks) if block.start <= index < block.end)
+        self._rest_of(number, index + 1)
 
     def _compute_again(self, indices: list[int]) -> None:
         for index in indices:
@@ -155,7 +198,7 @@ class Lowering(Emitter):
             rule = RULES.get(i.parts[0]) or RULES[f"{i.parts[0]}:{class_of(value_type(i))}"]
             rule(self, i)
 
-    def _yield(self, index: int, i: Instruction) -> None:
+    def _yield(self, index: int) -> None:
         if not any("%spin =" in line for line in self.entry):
             self.alloca("%spin", "i32")
             self.entry.append("  store i32 0, ptr %spin")
@@ -164,8 +207,7 @@ class Lowering(Emitter):
         pause, following = self.fresh_label("pause"), self.fresh_label("on")
         self.branch(self.value(f"icmp ugt i32 {count}, {_BUDGET}"), pause, following)
         self.label(pause)
-        self._suspend(warp.Wait(KIND_NUMBERS["yield"]), index, i)
-        self.jump(following)
+        self._suspend(Wait(KIND_NUMBERS["yield"]), index)
         self.label(following)
 
     def _saved(self, name: str) -> str:
@@ -187,6 +229,7 @@ def spin_points(flow: Flow) -> frozenset[int]:
         for index in range(block.start, block.end):
             i = flow.instructions[index]
             is_wait = i.parts[0] == "ld" and bool(_SPINNING.intersection(i.parts))
+            is_wait |= i.parts[0] == "mbarrier" and i.parts[1] in ("test_wait", "try_wait")
             is_wait |= i.parts[0] == "atom" and bool({"cas", "exch"}.intersection(i.parts[1:]))
             if is_wait:
                 found.add(index)

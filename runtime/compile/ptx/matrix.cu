@@ -5,8 +5,17 @@ static __device__ u32* word_of(u32* mail, u32 T, u32 word, u32 lane) {
     return mail + (word >= 3 ? word + 1 : word) * T + lane;  // word 3 is the member mask
 }
 
-static __noinline__ __device__ float half_bits(u32 bits, bool is_bf16) {
-    return is_bf16 ? __uint_as_float(bits << 16) : kg_f16_to_f32(bits & 0xffff);
+static __device__ float f16_value(u32 bits) {
+    float value;
+    asm("{ .reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h; }" : "=f"(value) : "r"(bits));
+    return value;
+}
+
+// An input element as float: `bits` has it in its low end.
+static __device__ float input_value(u32 kind, u32 bits) {
+    if (kind == K_mma_tf32) return __uint_as_float(bits & 0xffffe000);
+    if (kind == K_mma_bf16) return __uint_as_float(bits << 16);
+    return f16_value(bits & 0xffff);
 }
 
 static __noinline__ __device__ void load_matrices(u32 count, bool transposed, u32 T, u32* mail) {
@@ -24,7 +33,7 @@ static __noinline__ __device__ void load_matrices(u32 count, bool transposed, u3
 }
 
 // Element (row, k) of A and (k, column) of B; `per` elements share a 32-bit word.
-static __noinline__ __device__ u32 a_bits(u32* mail, u32 T, u32 per, u32 k_count, u32 row, u32 k) {
+static __noinline__ __device__ u32 a_bits(u32* mail, u32 T, u32 per, u32 row, u32 k) {
     u32 half = 4 * per, lane = row % 8 * 4 + k % half / per;
     u32 word = row / 8 + (k >= half ? 2 : 0);
     return *word_of(mail, T, word, lane) >> (k % per * (32 / per));
@@ -35,32 +44,34 @@ static __noinline__ __device__ u32 b_bits(u32* mail, u32 T, u32 per, u32 first, 
     return *word_of(mail, T, first + (k >= half ? 1 : 0), lane) >> (k % per * (32 / per));
 }
 
-static __noinline__ __device__ float product(u32 kind, u32 a, u32 b) {
-    if (kind == K_mma_tf32) return __uint_as_float(a & 0xffffe000) * __uint_as_float(b & 0xffffe000);
-    bool is_bf16 = kind == K_mma_bf16;
-    return half_bits(a & 0xffff, is_bf16) * half_bits(b & 0xffff, is_bf16);
+static __noinline__ __device__ void multiply_integers(u32 a_words, u32 b_words, u32 T, u32* mail) {
+    u32 depth = b_words * 16;
+    ONCE for (u32 lane = 0; lane < 32; lane++)
+        ONCE for (u32 place = 0; place < 4; place++) {
+            u32 row = lane / 4 + place / 2 * 8, column = lane % 4 * 2 + place % 2;
+            int total = (int)*word_of(mail, T, a_words + b_words + place, lane);
+            ONCE for (u32 k = 0; k < depth; k++)
+                total += (int)(signed char)a_bits(mail, T, 4, row, k) *
+                         (int)(signed char)b_bits(mail, T, 4, a_words, k, column);
+            mail[(24 + place) * T + lane] = total;
+        }
 }
 
 static __noinline__ __device__ void multiply(u32 kind, u32 a_words, u32 b_words, u32 T, u32* mail) {
-    u32 per = kind == K_mma_tf32 ? 1 : kind == K_mma_s8 ? 4 : 2;
-    u32 depth = b_words * 4 * per, accumulator = a_words + b_words;
+    u32 per = kind == K_mma_tf32 ? 1 : 2, depth = b_words * 4 * per, accumulator = a_words + b_words;
     bool half_sum = kind == K_mma_f16_f16;
-    u32 result[4];
+    float a[256], b[128];  // A by rows of depth, B by columns of depth
+    ONCE for (u32 k = 0; k < depth; k++) {
+        ONCE for (u32 row = 0; row < 16; row++) a[row * depth + k] = input_value(kind, a_bits(mail, T, per, row, k));
+        ONCE for (u32 c = 0; c < 8; c++) b[c * depth + k] = input_value(kind, b_bits(mail, T, per, a_words, k, c));
+    }
     ONCE for (u32 lane = 0; lane < 32; lane++) {
+        u32 result[4];
         ONCE for (u32 place = 0; place < 4; place++) {
             u32 row = lane / 4 + place / 2 * 8, column = lane % 4 * 2 + place % 2;
             u32 before = *word_of(mail, T, accumulator + (half_sum ? place / 2 : place), lane);
-            if (kind == K_mma_s8) {
-                int total = (int)before;
-                ONCE for (u32 k = 0; k < depth; k++)
-                    total += (int)(signed char)a_bits(mail, T, per, depth, row, k) *
-                             (int)(signed char)b_bits(mail, T, per, a_words, k, column);
-                result[place] = total;
-                continue;
-            }
-            float total = half_sum ? kg_f16_to_f32(before >> place % 2 * 16 & 0xffff) : __uint_as_float(before);
-            ONCE for (u32 k = 0; k < depth; k++)
-                total += product(kind, a_bits(mail, T, per, depth, row, k), b_bits(mail, T, per, a_words, k, column));
+            float total = half_sum ? f16_value(before >> place % 2 * 16 & 0xffff) : __uint_as_float(before);
+            ONCE for (u32 k = 0; k < depth; k++) total += a[row * depth + k] * b[column * depth + k];
             result[place] = half_sum ? kg_f32_to_f16(total) : __float_as_uint(total);
         }
         if (half_sum) result[0] |= result[1] << 16, result[1] = result[2] | result[3] << 16;
@@ -68,9 +79,39 @@ static __noinline__ __device__ void multiply(u32 kind, u32 a_words, u32 b_words,
     }
 }
 
+// wmma fragments: lane l holds elements l*n to l*n+n-1 of the matrix in row order. Flags: shape, input type, f16 C and D.
+static __noinline__ __device__ void multiply_fragments(u32 flags, u32 T, u32* mail) {
+    u32 shape = flags & 3, type = flags >> 2 & 3, per = type == 2 ? 1 : 2;
+    u32 M = shape == 1 ? 32 : shape == 2 ? 8 : 16, N = shape == 1 ? 8 : shape == 2 ? 32 : 16, K = shape == 3 ? 8 : 16;
+    u32 kind = type == 0 ? K_mma_f16 : type == 1 ? K_mma_bf16 : K_mma_tf32;
+    bool half_c = flags >> 4 & 1, half_d = flags >> 5 & 1;
+    float a[512], b[512];
+    u32 a_each = M * K / 32, b_each = K * N / 32, c_each = M * N / 32, b_first = a_each / per, c_first = b_first + b_each / per;
+    ONCE for (u32 n = 0; n < M * K; n++)
+        a[n] = input_value(kind, *word_of(mail, T, n % a_each / per, n / a_each) >> n % per * 16);
+    ONCE for (u32 n = 0; n < K * N; n++)
+        b[n] = input_value(kind, *word_of(mail, T, b_first + n % b_each / per, n / b_each) >> n % per * 16);
+    ONCE for (u32 lane = 0; lane < 32; lane++)
+        ONCE for (u32 n = 0; n < c_each; n++) {
+            u32 flat = lane * c_each + n, row = flat / N, column = flat % N;
+            u32 before = *word_of(mail, T, c_first + (half_c ? n / 2 : n), lane);
+            float total = half_c ? f16_value(before >> n % 2 * 16 & 0xffff) : __uint_as_float(before);
+            ONCE for (u32 k = 0; k < K; k++) total += a[row * K + k] * b[k * N + column];
+            u32* result = mail + (24 + (half_d ? n / 2 : n)) * T + lane;
+            if (!half_d)
+                *result = __float_as_uint(total);
+            else
+                *result = n % 2 ? *result | kg_f32_to_f16(total) << 16 : kg_f32_to_f16(total);
+        }
+}
+
 static __noinline__ __device__ void kg_collect_matrix(u32 kind, u32 first, u32 second, u32 T, u32* mail) {
-    if (kind == K_ldmatrix)
+    if (kind == K_wmma)
+        multiply_fragments(first | second << 4, T, mail);
+    else if (kind == K_ldmatrix)
         load_matrices(first, second & 1, T, mail);
-    else if (kind >= K_mma_f16 && kind <= K_mma_s8 || kind == K_mma_f16_f16)
+    else if (kind == K_mma_s8)
+        multiply_integers(first, second, T, mail);
+    else
         multiply(kind, first, second, T, mail);
 }

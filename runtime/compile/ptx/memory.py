@@ -68,6 +68,20 @@ def pointer(
     if space == "param":
         return parameter_pointer(e, operand)
     base, offset = address(e, operand, space)
+    return pointer_to(e, i, base, offset, space, size, flags, stored)
+
+
+def pointer_to(
+    e: Emitter,
+    i: Instruction,
+    base: str,
+    offset: str,
+    space: str,
+    size: int,
+    flags: int,
+    stored: tuple[str, str] | None = None,
+) -> str:
+    """`pointer` for an address that is computed already."""
     place = e.value(f"getelementptr i8, ptr {base}, i64 {offset}") if not e.bare else _bare_pointer(e, offset)
     if e.bare or not e.program.checks or space == "const":
         return place
@@ -75,7 +89,7 @@ def pointer(
     if i.parts[0] in ("ld", "st") and _ORDERED.intersection(i.parts):
         # Volatile global accesses are how blocks signal each other; in shared memory they only hide a missing barrier.
         flags |= ATOMIC if "volatile" not in i.parts or space != "shared" else 0
-    site = e.program.site(i.location, i.opcode)
+    site = e.program.site(i)
     value = e.convert_bits(*stored, f"i{8 * size}") if stored else "0"
     wide = value if not stored or size == 8 else e.value(f"zext i{8 * size} {value} to i64")
     number = e.value(f"ptrtoint ptr {place} to i64")
@@ -241,7 +255,7 @@ def copy_async(e: Emitter, i: Instruction) -> None:
     base, offset = address(e, i.operands[1], "global")
     raw = e.value(f"getelementptr i8, ptr {base}, i64 {offset}")
     number = e.value(f"ptrtoint ptr {raw} to i64")
-    site = str(e.program.site(i.location, i.opcode)) if e.program.checks else "0"
+    site = str(e.program.site(i)) if e.program.checks else "0"
     numbers = [("i32", str(size)), ("i32", available), ("i32", site)]
     into = e.value(f"ptrtoint ptr {target} to i64")
     threads = [("ptr", "%L"), ("ptr", "%B"), ("i32", "%t")]

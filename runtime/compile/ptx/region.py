@@ -33,7 +33,8 @@ def entry_points(states: int, looped: bool, args_size: int) -> str:
     arguments = f"\n!12 = !{{i64 {max(args_size, 8)}}}\n"
     if looped and states == 1:  # no thread ever waits, so none runs alone
         return _stub("kg_step", "i32 %state, i32 %thread") + arguments + _region(states)
-    return _step() + arguments + (_region(states) if looped else _stub("kg_region", "i32 %s, i32 %first, i32 %end"))
+    rows = _region(states) if looped else _stub("kg_region", "i32 %state, i32 %first, i32 %end")
+    return _step(states) + arguments + rows
 
 
 def _constants() -> list[str]:
@@ -64,10 +65,10 @@ def _constants() -> list[str]:
     return lines
 
 
-def _body_call(state: str, thread: str, x: str, y: str, z: str) -> str:
+def _body_call(state: int, thread: str, x: str, y: str, z: str, inline: str) -> str:
     own = {"%t": thread, "%tx": x, "%ty": y, "%tz": z}
     hidden = ", ".join(f"{kind} {own.get(name, name)}" for kind, name in HIDDEN)
-    return f"call i32 @kg_body(i32 {state}, {hidden}, ptr %P, i64 %T, i64 %LB)"
+    return f"call i32 @kg_body{state}({hidden}, ptr %P, i64 %T, i64 %LB) {inline}"
 
 
 def _coordinates(thread: str, prefix: str) -> list[str]:
@@ -79,18 +80,20 @@ def _coordinates(thread: str, prefix: str) -> list[str]:
     ]
 
 
-def _step() -> str:
-    return "\n".join(
-        [
-            f"define i32 @kg_step({_RECORDS}, i32 %state, i32 %thread) {{",
-            "entry:",
-            *_constants(),
-            *_coordinates("%thread", "s"),
-            f"  %next = {_body_call('%state', '%thread', '%sx0', '%sy', '%sz')}",
-            "  ret i32 %next",
-            "}",
-        ]
-    )
+def _step(states: int) -> str:
+    cases = " ".join(f"i32 {state}, label %S{state}" for state in range(states))
+    lines = [
+        f"define i32 @kg_step({_RECORDS}, i32 %state, i32 %thread) {{",
+        "entry:",
+        *_constants(),
+        *_coordinates("%thread", "s"),
+        f"  switch i32 %state, label %S0 [ {cases} ]",
+    ]
+    inline = "alwaysinline" if states == 1 else "noinline"
+    for state in range(states):
+        call = _body_call(state, "%thread", "%sx0", "%sy", "%sz", inline)
+        lines += [f"S{state}:", f"  %next{state} = {call}", f"  ret i32 %next{state}"]
+    return "\n".join([*lines, "}"])
 
 
 def _stub(name: str, parameters: str) -> str:
@@ -150,7 +153,7 @@ def _rows(state: int, states: int) -> list[str]:
         f"  %x{s} = add nuw nsw i32 %c{s}.x0, %i{s}",
         f"  %t{s} = add nuw nsw i32 %at{s}, %i{s}",
         f"  %t{s}.wide = zext i32 %t{s} to i64",
-        f"  %next{s} = {_body_call(s, f'%t{s}', f'%x{s}', f'%c{s}.y', f'%c{s}.z')}",
+        f"  %next{s} = {_body_call(state, f'%t{s}', f'%x{s}', f'%c{s}.y', f'%c{s}.z', 'alwaysinline')}",
         *(store if states > 1 else []),
         f"  %lo{s}.all = call i32 @llvm.smin.i32(i32 %lo{s}, i32 %next{s})",
         f"  %hi{s}.all = call i32 @llvm.smax.i32(i32 %hi{s}, i32 %next{s})",

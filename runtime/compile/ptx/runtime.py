@@ -16,7 +16,16 @@ from kgrun.runtime.compile.ptx.parse import Module, parse_module
 
 _parsing = threading.Lock()
 _loading = threading.Lock()
-_PARTS = ("numerics.cu", "matrix.cu", "collect.cu", "checks.cu", "warps.cu", "together.cu", "scheduler.cu")
+_PARTS = (
+    "numerics.cu",
+    "mbarrier.cu",
+    "matrix.cu",
+    "collect.cu",
+    "checks.cu",
+    "warps.cu",
+    "together.cu",
+    "scheduler.cu",
+)
 # No contraction: error terms need each rounding. Relocatable: `kg_region` and `kg_step` are defined elsewhere.
 _ONCE = '#define ONCE _Pragma("unroll 1")\n'  # the loops are short of time for nobody; unrolled they cost LLVM seconds
 _OPTIONS = ("-fmad=false", "-rdc=true", "-std=c++17")

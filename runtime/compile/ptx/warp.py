@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kgrun.runtime.compile.ptx import wmma
 from kgrun.runtime.compile.ptx.emit import Emitter, immediate
 from kgrun.runtime.compile.ptx.layout import KIND_NUMBERS
 from kgrun.runtime.compile.ptx.memory import address
 from kgrun.runtime.compile.ptx.rules import value_type
 from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction, vector_elements
-
-MASK_WORD = 3
-RESULT_WORD = 24
-MAIL_WORDS = 40
-DYNAMIC_BARRIER = 0x100  # identifier, thread count or predicate are in the mailbox
-
-
-@dataclass(frozen=True)
-class Wait:
-    """One suspend point: its kind with flags, (word, i32 value) to leave, (destination, word, type) to take."""
-
-    kind: int
-    leave: tuple[tuple[int, str], ...] = ()
-    take: tuple[tuple[str, int, str], ...] = ()
+from kgrun.runtime.compile.ptx.waits import DYNAMIC_BARRIER, MASK_WORD, RESULT_WORD, Wait, mail_words
 
 
 def wait_of(e: Emitter, i: Instruction) -> Wait:
@@ -39,6 +25,7 @@ def wait_of(e: Emitter, i: Instruction) -> Wait:
         "_activemask": lambda e, i: Wait(KIND_NUMBERS["activemask"], (), ((i.operands[0], RESULT_WORD, "i32"),)),
         "_ldmatrix": _load_matrix,
         "_mma": _multiply_matrices,
+        "_wmma": wmma.multiply,
     }.get(name, _unknown)(e, i)
 
 
@@ -156,9 +143,7 @@ def _multiply_matrices(e: Emitter, i: Instruction) -> Wait:
         words += [e.read(element, "i32") for element in vector_elements(operand)]
     if len(words) != a_words + b_words + (2 if is_half else 4):
         raise e.fail(i.opcode)
-    places = [word for word in range(MAIL_WORDS) if word != MASK_WORD]
-    leave = [(places[number], value) for number, value in enumerate(words)]
-    leave.append((MASK_WORD, "-1"))
+    leave = [*zip(mail_words(), words, strict=False), (MASK_WORD, "-1")]
     targets = vector_elements(i.operands[0])
     kind = e.register_type(targets[0])
     take = tuple((target, RESULT_WORD + place, kind) for place, target in enumerate(targets))

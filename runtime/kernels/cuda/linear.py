@@ -155,7 +155,7 @@ def _with_blas(p: Product, dtype: str) -> Lowered:
 
 
 def _scaled(p: Product, dtype: str) -> str:
-    """The result's expression of the sum `s` and C's element `c`; scaled integers are summed in double, then truncated."""
+    """The result of the sum `s` and of C's element; scaled integers are summed in double, then truncated."""
     compute = compute_type(dtype)
     added = f"({compute})added[r * c_m + c * c_n]"
     if DTYPES[dtype].kind != "float":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import mul, neg, sub
 
 from . import native
@@ -12,7 +13,11 @@ from .sections import load, loudest, sections, zeros
 
 Column = array  # 'q' or 'd'
 
-PORTFOLIO = ("TAW", "TWA", "A", "TZ", "start", "PZ", "Z7W3", "TZ7W3", "Z5W5", "Z8W2", "Z6W4", "Z9W1", "PA", "TZ6W4")
+# Columns in turn; the names are explained at View.column.
+PORTFOLIO = (
+    "T A W", "T W A", "T^16W", "M^16W", "A W", "T Z W", "T^64W", "start", "P Z", "T Z7W3", "Z7W3", "T^4W", "Z5W5",
+    "Z8W2", "Z6W4", "P A", "T Z6W4", "Z9W1",
+)  # fmt: skip
 
 
 @dataclass
@@ -37,7 +42,8 @@ class View:
 
     def column(self, name: str) -> array[int] | array[float]:
         """T largest load the block lives through, A area, W width, Z size, P lives at the peak, S earliest start,
-        w and a as W and A in sections, and mixes such as Z7W3 for size^.7 * width^.3."""
+        w and a as W and A in sections, mixes such as Z7W3 for size^.7 * width^.3, and T^16W for the width times a
+        power of the load: T^16 of the largest one relative to the peak, M^16 of the mean one."""
         if name not in self._columns:
             self._columns[name] = self._make(name)
         return self._columns[name]
@@ -66,15 +72,23 @@ class View:
             a, b = int(name[1]) / 10, int(name[3]) / 10
             width = self.column("W")
             return array("d", [s**a * w**b for s, w in zip(self.size, width, strict=True)])
+        if name[1:2] == "^":
+            return self._weighted(name[0], int(name[2:-1]))
         raise KeyError(f"no column {name!r} for {n} blocks")
 
-    def rank(self, order: str) -> array[int]:
-        """Position of every block in a named order: single-letter columns in turn, or one mix at the end."""
-        if order == "start":
-            names = ["S", "Z"]
+    def _weighted(self, load: str, power: int) -> array[float]:
+        peak = float(max(self.loads))
+        if load == "T":
+            share = [t / peak for t in self.column("T")]
         else:
-            mix = order.find("Z") if len(order) > 3 and order[-2] == "W" else len(order)
-            names = list(order[:mix]) + ([order[mix:]] if mix < len(order) else [])
+            total = [0, *accumulate(self.loads)]
+            ends = zip(self.lo, self.up, strict=True)
+            share = [(total[high] - total[low]) / ((high - low) * peak) for low, high in ends]
+        return array("d", [s**power * w for s, w in zip(share, self.column("W"), strict=True)])
+
+    def rank(self, order: str) -> array[int]:
+        """Position of every block in an order of PORTFOLIO."""
+        names = ["S", "Z"] if order == "start" else order.split()
         return ranked([self.column(name) for name in names], len(self))
 
 

@@ -22,7 +22,8 @@ from .somas import somas
 
 MOST_EDGES = 20_000_000  # conflict graphs above this are not built
 FEW_EDGES = 3_000_000  # up to here `auto` also tries the heuristics that walk the graph
-MOST_PASSES = 45  # orderings tried on 20,000 blocks or fewer, proportionally less on more
+LARGE = 20_000
+MOST_PASSES = 60  # orderings tried on that many blocks or fewer, proportionally less on more
 SEARCHABLE = 2_500  # blocks of a component the exact search takes on
 
 
@@ -153,12 +154,15 @@ class _Solver:
 
     def by_skyline(self, view: View, live: list[int]) -> None:
         """The two linear-memory heuristics in turn, order by order, as often as the size of the problem allows."""
-        passes = max(MOST_PASSES * 20_000 // max(len(view), 20_000), 4)
+        many = len(view) > LARGE
+        passes = max(MOST_PASSES * LARGE // max(len(view), LARGE), 4)
         outward = Outward(view)
         tries: list[tuple[str, str, int]] = []
         for k in range(max(len(PORTFOLIO), len(STACKS))):
             tries += [("skyline", order, 0) for order in PORTFOLIO[k : k + 1]]
-            tries += [("outward", order, fit) for order in STACKS[k : k + 1] for fit in (0, 1)]
+            tries += [("outward", order, fit) for order in STACKS[k : k + 1] for fit in (TIGHTEST, LOWEST)[: 2 - many]]
+        if many:
+            tries[2:2] = [("outward", "-U", LOWEST), ("outward", "Z", LOWEST)]
         for kind, order, fit in tries[:passes]:
             if kind == "skyline":
                 found = skyline(view.lo, view.up, view.size, view.align, view.rank(order), view.count,

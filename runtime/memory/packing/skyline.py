@@ -11,6 +11,7 @@ from . import native
 from .arena import step_up
 
 NONE = 1 << 62
+VISITS = 200_000_000, 500  # tree nodes looked at before giving up: in all, or a block where that is more
 
 
 def skyline(
@@ -21,14 +22,16 @@ def skyline(
 
     Each step takes the lowest segment of the skyline and the best-ranked unplaced block whose life lies inside it,
     found by branch and bound on a segment tree over `lo`; where there is none the segment rises to its lower
-    neighbour. No conflict graph is built. Every block must live (lo < up).
+    neighbour. No conflict graph is built. Every block must live (lo < up). None as well where the searches of the tree
+    take more than VISITS steps.
     Ideas: Burke, Kendall, Whitwell, "A new placement heuristic for the orthogonal stock-cutting problem" (2004);
     Sekiyama et al., "Profile-guided memory optimization for deep neural networks" (2018).
     """
     if native.available():
         offsets = array("q", bytes(8 * len(size)))
+        visits = max(VISITS[0], VISITS[1] * len(size))
         steps = array("q", [align]) if isinstance(align, int) else align
-        whole = native.call("skyline", lo, up, size, steps, rank, count, chunk, stop, offsets)
+        whole = native.call("skyline", lo, up, size, steps, rank, count, chunk, stop, visits, offsets)
         return offsets if whole else None
     return _Skyline(lo, up, rank, count).run(size, align, chunk, stop)
 
@@ -39,6 +42,7 @@ class _Skyline:
         self.sorted = sorted(range(n), key=lo.__getitem__)
         self.starts = [lo[i] for i in self.sorted]
         self.lo, self.up, self.count = lo, up, count
+        self.visits = 0
         self.width = 1
         while self.width < n:
             self.width *= 2
@@ -61,6 +65,7 @@ class _Skyline:
         stack = [(1, 0, self.width)]
         while stack:
             node, begin, end = stack.pop()
+            self.visits += 1
             if begin >= last or end <= first or self.ends[node] > right or self.ranks[node] >= best:
                 continue
             if node >= self.width:
@@ -92,6 +97,8 @@ class _Skyline:
             while end[start] < self.count and height[end[start]] == h:
                 _absorb(start, end[start], end, height, before)
             leaf = self.best(start, end[start])
+            if self.visits > max(VISITS[0], VISITS[1] * len(size)):
+                return None
             if leaf < 0:
                 _lift(start, end, height, before, heap, self.count)
                 continue

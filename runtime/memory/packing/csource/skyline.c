@@ -10,6 +10,7 @@ typedef struct {
     i64 *end, *height, *before;        /* segments by their first section; height -1: no segment starts here */
     Entry *heap;
     Py_ssize_t heaped, room;
+    i64 visits, most_visits;           /* tree nodes looked at */
 } Sky;
 
 static int push(Sky *y, i64 height, i64 start) {
@@ -66,6 +67,7 @@ static i64 best_leaf(Sky *y, i64 left, i64 right) {
     stack[depth].node = 1, stack[depth].begin = 0, stack[depth++].end = y->width;
     while (depth) {
         depth--;
+        y->visits++;
         i64 node = stack[depth].node, begin = stack[depth].begin, end = stack[depth].end;
         if (begin >= last || end <= first || y->ends[node] > right || y->ranks[node] >= best) continue;
         if (node >= y->width) {
@@ -151,6 +153,7 @@ static int run(Sky *y, const Column *c, i64 count, i64 chunk, i64 limit, i64 *ou
         if (y->height[e.start] != e.height) continue;
         while (y->end[e.start] < count && y->height[y->end[e.start]] == e.height) absorb(y, e.start, y->end[e.start]);
         i64 leaf = best_leaf(y, e.start, y->end[e.start]);
+        if (y->visits > y->most_visits) return 0;
         if (leaf < 0) {
             if (lift(y, e.start, count) < 0) return -1;
             continue;
@@ -167,17 +170,19 @@ static int run(Sky *y, const Column *c, i64 count, i64 chunk, i64 limit, i64 *ou
     return 1;
 }
 
-/* skyline(lo, up, size, align, rank, count, chunk, stop, out) -> bool */
+/* skyline(lo, up, size, align, rank, count, chunk, stop, visits, out) -> bool */
 PyObject *packing_skyline(PyObject *self, PyObject *args) {
     PyObject *o[6], *result = NULL;
     Column c[6] = {0};
-    long long count, chunk, limit;
+    long long count, chunk, limit, visits;
     Sky y = {0};
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOOLLLO", &o[0], &o[1], &o[2], &o[3], &o[4], &count, &chunk, &limit, &o[5]))
+    if (!PyArg_ParseTuple(args, "OOOOOLLLLO", &o[0], &o[1], &o[2], &o[3], &o[4], &count, &chunk, &limit, &visits,
+                          &o[5]))
         return NULL;
     for (int k = 0; k < 6; k++)
         if (take(o[k], &c[k], k == 5) < 0) goto done;
+    y.most_visits = visits;
     if (prepare(&y, c, count) < 0) goto done;
     int whole = run(&y, c, count, chunk, limit, (i64 *)c[5].at);
     if (whole >= 0) result = PyBool_FromLong(whole);

@@ -43,7 +43,9 @@ def test_softmax(checks: frozenset[str]) -> None:
 
 
 @every_check
-@pytest.mark.parametrize(("name", "dtype", "shared", "rtol"), [("fp16", "f2", 16384, 1e-3), ("fp32", "f4", 32768, 1e-2)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "shared", "rtol"), [("fp16", "f2", 16384, 1e-3), ("fp32", "f4", 32768, 1e-2)]
+)
 def test_matrix_product(name: str, dtype: str, shared: int, rtol: float, checks: frozenset[str]) -> None:
     a, b, c = floats(128, 96).astype(dtype), floats(96, 64, seed=1).astype(dtype), np.zeros((128, 64), np.float32)
     run(f"matmul_{name}", [a, b, c, np.int32(128), np.int32(64), np.int32(96)], (2, 1, 1), shared, checks)

@@ -381,4 +381,56 @@ CASES = [
         lambda: [floats(128), np.zeros(64, np.float32)],
         lambda a, o: {1: np.concatenate([a[127:95:-1], a[:32]])},
     ),
+    *(
+        Case(
+            f"wmma {m}x{n}x{k}, {accumulator} sums",
+            kernel(
+                "const half* a, const half* b, ACC* c".replace("ACC", accumulator),
+                f"wmma::fragment<wmma::matrix_a, {m}, {n}, {k}, half, wmma::row_major> fa; wmma::fragment<wmma::matrix_b, {m}, {n}, {k}, half, wmma::col_major> fb;"
+                f" wmma::fragment<wmma::accumulator, {m}, {n}, {k}, {accumulator}> fc; wmma::fill_fragment(fc, ({accumulator})1.0f);"
+                f" wmma::load_matrix_sync(fa, a, {k}); wmma::load_matrix_sync(fb, b, {k}); wmma::mma_sync(fc, fa, fb, fc);"
+                f" for (int i = 0; i < fc.num_elements; i++) fc.x[i] = fc.x[i] * ({accumulator})2.0f; wmma::store_matrix_sync(c, fc, {n}, wmma::mem_row_major);",
+                "#include <mma.h>\n#include <cuda_fp16.h>\nusing namespace nvcuda;",
+            ),
+            lambda m=m, n=n, k=k, accumulator=accumulator: [
+                floats(m, k).astype(np.float16),
+                floats(n, k, seed=1).astype(np.float16),
+                np.zeros((m, n), np.float16 if accumulator == "half" else np.float32),
+            ],
+            lambda a, b, c: {2: 2 * (1 + a.astype(np.float64) @ b.astype(np.float64).T)},
+            rtol=1e-5 if accumulator == "float" else 2e-3,
+            atol=1e-4 if accumulator == "float" else 2e-2,
+        )
+        for m, n, k, accumulator in ((16, 16, 16, "float"), (32, 8, 16, "float"), (8, 32, 16, "half"))
+    ),
+    Case(
+        "barrier inside a function that is not inlined",
+        "__device__ __noinline__ float all_sum(float v, float* s) { s[threadIdx.x] = v; __syncthreads(); if (v < -5) return -1; float t = 0;"
+        " for (int i = 0; i < 32; i++) t += s[i]; __syncthreads(); return t; }\n"
+        + kernel("float* o", "__shared__ float s[32]; float x = all_sum(t, s); o[t] = x + all_sum(o[t] + 2, s);"),
+        lambda: [np.zeros(32, np.float32)],
+        lambda o: {0: np.full(32, 496 + 64)},
+    ),
+    Case(
+        "arrive and wait apart (cuda::barrier)",
+        kernel(
+            "float* o",
+            "__shared__ cuda::barrier<cuda::thread_scope_block> bar; if (t == 0) init(&bar, blockDim.x); __syncthreads();"
+            " __shared__ float s[64]; for (int i = 0; i < 3; i++) { s[t] = t + i; bar.arrive_and_wait(); o[t] += s[63 - t]; bar.arrive_and_wait(); }",
+            "#include <cuda/barrier>",
+        ),
+        lambda: [np.zeros(64, np.float32)],
+        lambda o: {0: 3 * (63 - np.arange(64)) + 3},
+        block=64,
+    ),
+    Case(
+        "cooperative reduce and coalesced groups",
+        kernel(
+            "int* o",
+            "auto w = cg::tiled_partition<32>(cg::this_thread_block()); int s = cg::reduce(w, t, cg::plus<int>()); if (t % 4 == 1) { auto c = cg::coalesced_threads(); s += 1000 * c.size() + c.thread_rank(); } o[t] = s;",
+            "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\nnamespace cg = cooperative_groups;",
+        ),
+        lambda: [np.zeros(32, np.int32)],
+        lambda o: {0: 496 + np.where(LANES % 4 == 1, 8000 + LANES // 4, 0)},
+    ),
 ]

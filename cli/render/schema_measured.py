@@ -1,0 +1,79 @@
+"""The part of the reports' schema that says how a run was measured; each member with what it means."""
+
+from __future__ import annotations
+
+from kgrun.cli.render.schema import BOOLEAN, COUNT, DIMS, NUMBER, STRING, Schema, mapping, maybe, record, ref, rows
+
+
+def _said(schema: Schema, text: str) -> Schema:
+    return schema | {"description": text}
+
+
+BALANCE = record(
+    {
+        "kernels_ns": _said(COUNT, "sum of the kernels' medians, each looked at alone"),
+        "ramps_ns": _said(COUNT, "the part of it that the kernel before hides in a run"),
+        "start_ns": _said(COUNT, "what a run takes before its first kernel"),
+        "expected_ns": _said(COUNT, "a run of the kernels in a row: kernels - ramps + start"),
+        "longest_chain_ns": _said(COUNT, "the same of the longest chain of kernels that wait for each other"),
+        "total_ns": _said(COUNT, "median of whole runs"),
+        "difference_ns": _said({"type": "integer"}, "total - expected"),
+        "difference": _said(
+            {"enum": ["gaps", "side by side", "instrumentation", "faster together"]}, "what the difference is"
+        ),
+        "consistent": _said(BOOLEAN, "the run lies between longest chain and expected time, within 3 %"),
+    }
+)
+GPU_STATE = record(
+    {
+        "sm_mhz": maybe(COUNT),
+        "memory_mhz": maybe(COUNT),
+        "max_sm_mhz": maybe(COUNT),
+        "temperature_c": maybe(COUNT),
+        "power_mw": maybe(COUNT),
+        "throttle": _said(rows(STRING), "what held the clocks down"),
+    }
+)
+MEASURED: dict[str, Schema] = {
+    "cache": _said({"enum": ["hot", "cold"]}, "cold: emptied before everything that was timed"),
+    "issue_ns": _said(maybe(COUNT), "median time that the host took to start a run"),
+    "floors_ns": _said(mapping(COUNT), "by method, what it says of a kernel that does nothing"),
+    "balance": _said(maybe(BALANCE), "how kernels and runs add up"),
+    "not_replayed": _said(maybe(STRING), "why kernels were launched one by one; null: they ran as one CUDA graph"),
+    "streams": _said(
+        maybe(record({"chosen": COUNT, "tried": COUNT, "one_ns": COUNT, "many_ns": COUNT})),
+        "with --streams auto: streams used and tried, medians of runs on one and on several",
+    ),
+    "gpu_states": _said(rows(GPU_STATE), "what the sensors said before and after the measured runs"),
+    "roofline": _said(
+        maybe(record({"bytes_per_s": COUNT, "flops_per_s": COUNT})),
+        "peaks measured on this device: memory read and written in a copy, float32 multiply-adds",
+    ),
+    "advice": _said(rows(record({"code": STRING, "message": STRING})), "what the numbers say to do next"),
+}
+TIMED: dict[str, Schema] = {
+    "floor_ns": _said(COUNT, "what the row's method says of a kernel that does nothing; 0: not measured"),
+    "overhead_bound": _said(BOOLEAN, "the median is below three floors"),
+    "memory_share": _said(maybe(NUMBER), "bytes a second, as a part of the roofline's"),
+    "compute_share": _said(maybe(NUMBER), "operations a second, as a part of the roofline's"),
+}
+
+
+def kernel_row() -> Schema:
+    """A row of `kernels`."""
+    members = {
+        "name": STRING,
+        "op": STRING,
+        "stream": STRING,
+        "grid": maybe(DIMS),
+        "block": maybe(DIMS),
+        "shared_bytes": maybe(COUNT),
+        "time_ns": _said(maybe(ref("stats")), "of the kernel looked at alone; null: not timed"),
+        "samples_ns": _said(rows(COUNT), "with --samples: every time taken"),
+        "method": _said(STRING, "how it was timed: graph of repeats, CUPTI, stream events, host clock, not timed"),
+        "flops": _said(maybe(COUNT), "operations of one run, as the operator or the graph states them"),
+        "nbytes": _said(maybe(COUNT), "bytes read and written by one run"),
+        "flops_per_s": maybe(COUNT),
+        "bytes_per_s": maybe(COUNT),
+    }
+    return record(members | TIMED, optional=("samples_ns",))

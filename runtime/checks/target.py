@@ -1,0 +1,194 @@
+"""Every kernel of a graph compiled for one architecture, without a GPU, and its launches checked against the result."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from kgrun.graphs.bound import BoundGraph, BoundNode, Warning
+from kgrun.graphs.errors import CompileError, GraphError, KgrunError
+from kgrun.graphs.limits import check_launch, limits_of
+from kgrun.runtime.checks.arguments import argument_faults, c_type, element_warnings
+from kgrun.runtime.checks.places import in_users_files
+from kgrun.runtime.compile.signature import (
+    KernelSignature,
+    ParamInfo,
+    signature_of_cubin,
+    signature_of_ptx,
+    signature_of_source,
+)
+from kgrun.runtime.devices.cuda_code import compile_images
+from kgrun.runtime.lower.sources import KernelSources
+from kgrun.runtime.program import KernelCode
+
+_PTX_TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)(a|f)?", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One kernel as compiled; None for what its code does not tell. Shared memory in bytes a block.
+
+    Attributes:
+        kernel: its name in the graph.
+        params: C types, or sizes where only those are known.
+    """
+
+    kernel: str
+    entry: str
+    language: str
+    params: tuple[str, ...]
+    registers: int | None
+    static_shared: int
+    max_threads: int | None
+
+
+def check_target(bound: BoundGraph, arch: str) -> tuple[list[KernelRow], list[Warning]]:
+    """Compile all kernels for `arch` ("sm_90") and compare every launch with what came out.
+
+    Raises:
+        CompileError: kernels that do not compile; the first, with the others.
+        GraphError: launches that contradict a kernel's signature or go beyond its limits; the first, with the others.
+        DeviceUnavailable: NVRTC is not installed.
+    """
+    limits_of(arch)
+    sources = KernelSources(bound.source)
+    codes = {name: sources.code(name) for name in bound.source.kernels}
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        results = dict(zip(codes, pool.map(lambda name: _signature(bound, codes[name], arch), codes), strict=True))
+    _raise_all([in_users_files(bound.source, each) for each in results.values() if isinstance(each, KgrunError)])
+    signatures = {name: each for name, each in results.items() if isinstance(each, KernelSignature)}
+    faults: list[KgrunError] = []
+    warnings: list[Warning] = []
+    for node in bound.nodes:
+        if node.launch is not None:
+            signature = signatures[node.launch.kernel]
+            faults += argument_faults(bound, node, signature.params)
+            faults += _launch_faults(bound, node, signature, arch)
+            warnings += element_warnings(bound, node, signature.params)
+    _raise_all(faults)
+    return [_row(codes[name], name, signature) for name, signature in signatures.items()], warnings
+
+
+def check_arguments_of(bound: BoundGraph, arch: str) -> None:
+    """The comparison of arguments alone, before a checked run; raises as `check_target`."""
+    faults: list[KgrunError] = []
+    found: dict[str, KernelSignature | KgrunError] = {}
+    sources = KernelSources(bound.source)
+    for node in bound.nodes:
+        if node.launch is None:
+            continue
+        name = node.launch.kernel
+        if name not in found:
+            found[name] = _signature(bound, sources.code(name), arch)
+        signature = found[name]
+        if isinstance(signature, KernelSignature):  # what does not compile says so when it is prepared
+            faults += argument_faults(bound, node, signature.params)
+    _raise_all(faults)
+
+
+def _raise_all(errors: list[KgrunError]) -> None:
+    if errors:
+        first, *others = errors
+        first.others = (*first.others, *others)
+        raise first
+
+
+def _signature(bound: BoundGraph, code: KernelCode, arch: str) -> KernelSignature | KgrunError:
+    """The kernel's signature with the limits of its machine code, or why there is none."""
+    try:
+        if code.language == "ptx":
+            _check_ptx_target(code, arch)
+            return _typed(bound, code, signature_of_ptx(code.text or "", code.entry, name=code.label))
+        image = compile_images([code], arch)[code.entry]
+        if code.language == "cubin":
+            _check_cubin_target(code, arch)
+        compiled = signature_of_cubin(image.data, image.symbol, name=code.label)
+        if code.language == "cubin":
+            return _typed(bound, code, compiled)
+        return replace(compiled, params=_source_params(code, arch, compiled))
+    except KgrunError as error:
+        return error
+
+
+def _source_params(code: KernelCode, arch: str, compiled: KernelSignature) -> list[ParamInfo]:
+    """Parameters with their C types; those of the cubin where the types cannot be had (an overloaded name)."""
+    try:
+        found = signature_of_source(
+            code.text or "",
+            code.entry,
+            name=code.label,
+            arch=arch,
+            options=code.options,
+            include_dirs=code.include_dirs,
+        )
+    except CompileError:
+        return compiled.params
+    return found.params if len(found.params) == len(compiled.params) else compiled.params
+
+
+def _typed(bound: BoundGraph, code: KernelCode, signature: KernelSignature) -> KernelSignature:
+    """PTX and cubins know sizes alone; the graph's `params` may add C types."""
+    spec = bound.source.kernels[code.kernel] if code.kernel is not None else None
+    if spec is None or spec.params is None or len(spec.params) != len(signature.params):
+        return signature
+    params = []
+    for param, text in zip(signature.params, spec.params, strict=True):
+        kind = c_type(text)
+        named = replace(param, type_name=text, const=kind.const)
+        params.append(replace(named, kind="pointer" if kind.pointer else "struct" if param.size > 8 else "scalar"))
+    return replace(signature, params=params)
+
+
+def _launch_faults(bound: BoundGraph, node: BoundNode, signature: KernelSignature, arch: str) -> Iterator[GraphError]:
+    """Registers, static shared memory and launch bounds of the compiled kernel against the node's launch."""
+    launch = node.launch
+    assert launch is not None
+    problems = check_launch(
+        limits_of(arch), launch.grid, launch.block, signature.static_shared, launch.shared,
+        signature.registers or 0, launch.cluster,
+    )  # fmt: skip
+    for message, path in problems:
+        where = bound.source.place("nodes", node.position, *path)
+        yield GraphError(f"launch of {node.name!r}: {message}", code="KG360", where=where)
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    if signature.max_threads is not None and threads > signature.max_threads and not problems:
+        message = f"launch of {node.name!r}: block of {threads} threads > {signature.max_threads} that kernel"
+        message += f" {launch.kernel!r} is compiled for"
+        where = bound.source.place("nodes", node.position, "block")
+        yield GraphError(message, code="KG361", where=where, help="see its __launch_bounds__ or .maxntid")
+
+
+def _check_ptx_target(code: KernelCode, arch: str) -> None:
+    """PTX runs on its own architecture and on later ones; that of `sm_90a` on nothing else."""
+    found = _PTX_TARGET.search(code.text or "")
+    if found is None:
+        return
+    wanted = int(re.sub(r"\D", "", arch))
+    if int(found[1]) > wanted or (found[2] == "a" and int(found[1]) != wanted):
+        message = f"{code.label} is PTX for sm_{found[1]}{found[2] or ''}, which does not run on {arch}"
+        raise CompileError(message, code="KG503", where=code.label)
+
+
+def _check_cubin_target(code: KernelCode, arch: str) -> None:
+    """A cubin runs on its own architecture and on later ones of the same generation."""
+    image = code.image or b""
+    if image[:5] != b"\x7fELF\x02" or len(image) < 52:
+        return
+    (flags,) = struct.unpack_from("<I", image, 48)
+    made = (flags >> 8 if image[8] >= 8 else flags) & 0xFF  # CUDA 13 moved the architecture up by a byte
+    wanted = int(re.sub(r"\D", "", arch))
+    if made and (made // 10 != wanted // 10 or made > wanted):
+        message = f"{code.label} is machine code of sm_{made}, which does not run on {arch}"
+        raise CompileError(message, code="KG503", where=code.label)
+
+
+def _row(code: KernelCode, name: str, signature: KernelSignature) -> KernelRow:
+    params: Iterable[str] = (p.type_name or f"{p.size} bytes" for p in signature.params)
+    return KernelRow(
+        name, code.entry, code.language, tuple(params), signature.registers, signature.static_shared,
+        signature.max_threads,
+    )  # fmt: skip
