@@ -8,54 +8,19 @@ of an element's operands before it writes that element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from kgrun.graphs.dtypes import DTYPES, FLOATS, INTEGERS, NUMBERS, WIDE_FLOATS
 from kgrun.graphs.operators import known, scalars
-from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, Scalar, TensorType, register, registered
+from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, Scalar, TensorType, register
+from kgrun.graphs.operators.scalar_code import Expression, literal, operand_name
 from kgrun.graphs.operators.shapes import broadcast_shape, needs_dtype, same_dtype
 
-Expression = str | Mapping[str, str] | Callable[[OpCall], str]
 Known = Callable[..., Scalar]
 
 _BOOL = frozenset({"bool"})
 _SIGNED = WIDE_FLOATS | {"int8", "int16", "int32", "int64"}
 _MANY = 2**31 - 1
-
-
-def operand_name(index: int) -> str:
-    """The name of input `index` in scalar expressions: x, y, z, x3, x4, …"""
-    return "xyz"[index] if index < 3 else f"x{index}"
-
-
-def compute_dtype(dtype: str) -> str:
-    """The dtype that elements of `dtype` are computed in."""
-    return "float32" if dtype in FLOATS and dtype not in ("float32", "float64") else dtype
-
-
-def scalar_expression(call: OpCall) -> str:
-    """The CUDA C expression of one element of `call`, attributes filled in as literals of type T.
-
-    The operator's `data["helpers"]` holds the device functions that the expression calls.
-    """
-    expression: Expression = registered()[call.op].data["cuda"]
-    if callable(expression):
-        return expression(call)
-    if isinstance(expression, Mapping):
-        expression = expression[DTYPES[call.input(0).dtype].kind]
-    for name, value in call.attributes.items():
-        if isinstance(value, (int, float)):
-            expression = expression.replace("{" + name + "}", _literal(value))
-    return expression
-
-
-def _literal(value: float) -> str:
-    """`value` as a constant of type T."""
-    if value != value:
-        return "T(__int_as_float(0x7fffffff))"
-    if value in (float("inf"), float("-inf")):
-        return f"T({'-' if value < 0 else ''}__int_as_float(0x7f800000))"
-    return f"T({value!r})"
 
 
 def _infer(result: str | None, value: Known | None) -> Callable[[OpCall], list[TensorType]]:
@@ -124,7 +89,7 @@ def _clip(call: OpCall) -> str:
             # The bound comes first: a NaN bound is ignored by neither, a NaN x is kept.
             text = f"{function}({text}, {operand_name(index)})"
         elif name in call.attributes:
-            text = f"{function}({text}, {_literal(call.attributes[name])})"
+            text = f"{function}({text}, {literal(call.attributes[name])})"
     return text
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.elementwise import compute_dtype
+from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 from kgrun.runtime.kernels.cpu.special import erf
 

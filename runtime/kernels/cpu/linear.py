@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.elementwise import compute_dtype
+from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.elementwise import compute_dtype
 from kgrun.graphs.operators.nn import pool_window
+from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.windows import Window
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 from kgrun.runtime.kernels.cpu import convolution

@@ -10,8 +10,8 @@ import numpy as np
 
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.elementwise import compute_dtype
 from kgrun.graphs.operators.reduction import reduced_axes, row_axis
+from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 
 if TYPE_CHECKING:

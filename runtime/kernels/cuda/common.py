@@ -10,7 +10,7 @@ from math import prod
 
 from kgrun.graphs.bound import Dim3
 from kgrun.graphs.dtypes import DTYPES
-from kgrun.graphs.operators.elementwise import compute_dtype
+from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.runtime.kernels.base import KernelCall, Operand
 from kgrun.runtime.program import KernelCode, Value
 

@@ -14,7 +14,7 @@ from math import prod
 
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.operators.base import OpCall, TensorType, registered
-from kgrun.graphs.operators.elementwise import operand_name, scalar_expression
+from kgrun.graphs.operators.scalar_code import operand_name, scalar_expression
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (

@@ -14,8 +14,8 @@ from typing import Any
 from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.operators import scalars
 from kgrun.graphs.operators.base import OpCall, TensorType, registered
-from kgrun.graphs.operators.elementwise import compute_dtype
 from kgrun.graphs.operators.reduction import reduced_axes
+from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.shapes import strides_of
 from kgrun.runtime.kernels.base import CopyOperand, KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
