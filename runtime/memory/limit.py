@@ -38,6 +38,15 @@ def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int
     from kgrun.runtime.memory.packing import explain_infeasible
 
     why = explain_infeasible(problem, limit - plan.static_bytes)
+    smallest = plan.static_bytes + min(why.smallest_limit, plan.dynamic_bytes)
+    details["smallest_feasible_limit_bytes"] = smallest
+    if why.feasible:
+        raise DoesNotFit(
+            f"planner {plan.planner} found no plan within {limit:,} bytes, only one of {plan.peak_bytes:,}",
+            code="KG401",
+            help=f"--planner auto finds one of {smallest:,} bytes",
+            details=details,
+        )
     culprits = [
         {"name": problem.name(i), "nbytes": problem.sizes[i], "class": _class_of(program, problem.name(i))}
         for i in why.culprits
@@ -46,7 +55,9 @@ def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int
     details |= {"culprits": culprits, "step": step}
     names = ", ".join(f"{c['name']} ({c['class']}, {c['nbytes']:,})" for c in culprits[:5])
     more = f" and {len(culprits) - 5} more" if len(culprits) > 5 else ""
-    proof = "no plan can be smaller" if plan.optimal else "a smaller one may exist (not proven)"
+    proven = smallest == least
+    details["proven"] = proven
+    proof = "no plan can be smaller" if proven else "a smaller one may exist (not proven)"
     if least > limit:
         message = (
             f"the graph needs {plan.peak_bytes:,} bytes ({plan.static_bytes:,} static, {plan.dynamic_bytes:,} "
@@ -54,14 +65,14 @@ def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int
         )
     else:
         message = (
-            f"no plan found within {limit:,} bytes: the best takes {plan.peak_bytes:,}, the live bytes would allow "
+            f"no plan found within {limit:,} bytes: the best takes {smallest:,}, the live bytes would allow "
             f"{least:,}; most in the way at step {step}: {names}{more}"
         )
     advice = f"; {why.advice}" if why.advice else ""
     raise DoesNotFit(
         message,
         code="KG401",
-        help=f"the smallest limit that fits is {plan.peak_bytes:,} bytes, {proof}{advice}",
+        help=f"the smallest limit that fits is {smallest:,} bytes, {proof}{advice}",
         details=details,
     )
 

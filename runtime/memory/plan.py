@@ -73,7 +73,7 @@ def plan_memory(
         padding=padding,
         guard=guard or (COMM_GUARD if comm_guard else 0),
         guard_all=guard > 0,
-        conflicting=_conflicts(program, dynamic),
+        conflicting=_conflicts(program, dynamic, lives),
     )
     capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
     method = "none" if mode == "none" else planner
@@ -182,13 +182,13 @@ def packing_problem(
     padding: Padding = "plain",
     guard: int = 0,
     guard_all: bool = False,
-    conflicting: Sequence[tuple[int, int]] | None = None,
+    conflicting: Sequence[tuple[int, int]] = (),
 ) -> Problem:
     """The packing problem of dynamic buffers: times are steps, lives half-open, offsets multiples of the alignment.
 
     `guard` bytes stay free before and after each contiguous group and each communication buffer, with `guard_all` each
     buffer. `conflicting` pairs
-    take the place of overlapping lives where several streams run side by side.
+    must not share bytes although their lives are apart: several streams run side by side.
     """
     position = {b.index: i for i, b in enumerate(buffers)}
     grouped = {i for members in groups for i in members}
@@ -206,15 +206,23 @@ def packing_problem(
         ],
         persistent=[position[b.index] for b in buffers if b.no_reuse],
         max_chunk=max_chunk,
-        conflicts=conflicting,
+        extra_conflicts=conflicting,
     )
 
 
-def _conflicts(program: Program, buffers: Sequence[Buffer]) -> list[tuple[int, int]] | None:
-    """Pairs that must not share bytes where list order does not tell: with more than one stream (S53, S58)."""
+def _conflicts(program: Program, buffers: Sequence[Buffer], lives: Lifetimes) -> list[tuple[int, int]]:
+    """Pairs that conflict although list order keeps their lives apart: with more than one stream (S53, S58).
+
+    Happens-before never orders what overlaps in list order, so these come on top of the overlapping lives.
+    """
     if len({step.stream for step in program.steps}) < 2:
-        return None
-    return conflicts(program, plan_streams(program), [b.index for b in buffers])
+        return []
+    indices = [b.index for b in buffers]
+    return [
+        (i, j)
+        for i, j in conflicts(program, plan_streams(program), indices)
+        if lives.last[indices[i]] < lives.first[indices[j]] or lives.last[indices[j]] < lives.first[indices[i]]
+    ]
 
 
 def _dynamic_placements(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
+from math import lcm
 from operator import neg
 
 from . import native
+from .gaps import TIGHTEST
 from .orders import View, by_rank, ranked
 
-TIGHTEST, LOWEST = 0, 1
 END = 1 << 61  # the open end of memory
 STACKS = ("W", "-S", "-U", "U", "Z", "S", "A", "P", "Z5W5")  # orders of the stack; "-" is smallest first
 
@@ -31,12 +32,16 @@ class Outward:
         starts = array("q", list(map(neg, view.lo)))
         self.by_lo = by_rank(ranked([starts, view.size], n))
         self.by_up = by_rank(ranked([view.up, view.size], n))
-        step = max([view.align] if isinstance(view.align, int) else set(view.align))
+        aligns = {view.align} if isinstance(view.align, int) else set(view.align)
+        step = lcm(*aligns)
+        self.usable = step <= 64 * max(aligns)  # else rounding sizes to the common multiple wastes too much
         self.size = view.size if step == 1 else array("q", [s + -s % step for s in view.size])
 
     def run(self, stack: str, fit: int, stop: int) -> array[int] | None:
         """Offsets, or None once a block ends at `stop` or above."""
         view = self.view
+        if not self.usable:
+            return None
         column = view.column(stack.lstrip("-"))
         if stack[0] == "-":
             column = array(column.typecode, list(map(neg, column)))

@@ -163,7 +163,8 @@ class _Solver:
             tries += [("outward", order, fit) for order in STACKS[k : k + 1] for fit in (TIGHTEST, LOWEST)[: 2 - many]]
         if many:
             tries[2:2] = [("outward", "-U", LOWEST), ("outward", "Z", LOWEST)]
-        for kind, order, fit in tries[:passes]:
+            tries.insert(0, tries.pop(1))  # the one that is always fast comes first
+        for turn, (kind, order, fit) in enumerate(tries[:passes]):
             if kind == "skyline":
                 found = skyline(view.lo, view.up, view.size, view.align, view.rank(order), view.count,
                                 self.arena.chunk, self.best.height)  # fmt: skip
@@ -172,7 +173,7 @@ class _Solver:
                 if found and self.arena.chunk and max(map(int.__add__, found, view.size)) > self.arena.chunk:
                     continue
             self.offer(self.spread(found, live) if found else None, kind, order)
-            if self.done or thread_time() >= self.deadline:
+            if self.done or (turn and thread_time() >= self.deadline):
                 return
 
     def by_graph(self, method: str, most: int) -> None:

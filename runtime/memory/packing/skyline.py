@@ -11,7 +11,7 @@ from . import native
 from .arena import step_up
 
 NONE = 1 << 62
-VISITS = 200_000_000, 500  # tree nodes looked at before giving up: in all, or a block where that is more
+VISITS = 200_000_000, 400  # tree nodes looked at before giving up: in all, or a block where that is more
 
 
 def skyline(

@@ -464,3 +464,49 @@ def test_the_verifier_refuses_a_plan_that_shares_live_bytes() -> None:
     problem = packing_problem(buffers, lifetimes(made))
     assert verify(problem, [0, KIB]) == []
     assert [v.kind for v in verify(problem, [0, 512])] == ["overlap"]
+
+
+def test_S58_plans_of_several_streams_keep_conflicting_buffers_apart() -> None:
+    from kgrun.runtime.streams import conflicts, plan_streams
+
+    rng = random.Random(3)
+    for _ in range(40):
+        tensors, nodes, names = dict(X), [], ["x"]
+        for i in range(rng.randint(2, 20)):
+            tensors[f"t{i}"] = tensor(None, [rng.randint(1, 3000)])
+            inputs = rng.sample(names, min(len(names), 2))
+            nodes.append(node(f"n{i}", inputs, [f"t{i}"], stream=rng.randint(0, 2)))
+            names.append(f"t{i}")
+        made = program(nodes, tensors, [names[-1]])
+        plan, _ = planned(made)
+        dynamic = [p for p in plan.placements if p.space == "dynamic"]
+        for i, j in conflicts(made, plan_streams(made), [p.buffer for p in dynamic]):
+            assert not overlap(dynamic[i], dynamic[j])
+        assert plan.lower_bound_bytes <= plan.dynamic_bytes <= plan.no_reuse_bytes
+
+
+def test_a_weaker_planner_that_misses_the_limit_is_told_of_a_better_one() -> None:
+    from kgrun.runtime.memory.packing import PackOptions, Problem, pack
+
+    # A problem whose greedy plan is above the lower bound, as a chain of buffers with those lives and sizes.
+    rng = random.Random(1)
+    for _ in range(200):
+        lives = [(a := rng.randint(0, 11), rng.randint(a + 1, 12), 512 * rng.randint(1, 9)) for _ in range(14)]
+        problem = Problem([a for a, _, _ in lives], [b for _, b, _ in lives], [n for _, _, n in lives], alignment=512)
+        best, greedy = (pack(problem, PackOptions(method=m)).height for m in ("auto", "greedy-size"))
+        if greedy > best:
+            break
+    tensors = {"x": tensor("input", [1])} | {f"t{i}": tensor(None, [n]) for i, (_, _, n) in enumerate(lives)}
+    nodes = []
+    for step in range(13):
+        made = [f"t{i}" for i, (a, _, _) in enumerate(lives) if a == step]
+        read = [f"t{i}" for i, (a, b, _) in enumerate(lives) if a < step and b - 1 == step]
+        before = [f"s{step - 1}"] if step else []
+        nodes.append(node(f"s{step}", ["x", *read], made or [f"none{step}"], after=before))
+        tensors.update({} if made else {f"none{step}": tensor(None, [0])})
+    wide = program([*nodes, node("end", ["x"], ["y"], after=["s12"])], tensors, ["y"])
+    plan = planned(wide)[0]
+    assert plan.dynamic_bytes == best
+    with pytest.raises(DoesNotFit, match="planner greedy-size found no plan") as caught:
+        planned(wide, planner="greedy-size", memory_limit=plan.peak_bytes)
+    assert caught.value.help == f"--planner auto finds one of {plan.peak_bytes:,} bytes"

@@ -1,7 +1,7 @@
 /* Packing outward from the peak; the twin of outward.py. Holes are kept in order in pages of bounded size. */
 #include "packing.h"
 
-enum { TIGHTEST, LOWEST, PAGE = 256 };
+enum { LOWEST, TIGHTEST, PAGE = 256 };
 #define END ((i64)1 << 61)
 
 typedef struct { i64 start, end; int free; Py_ssize_t below, above; } Range;  /* linked in order of address */

@@ -3,7 +3,7 @@
 import random
 from itertools import permutations
 
-from kgrun.runtime.memory.packing import Group, Problem, ProblemError, pack
+from kgrun.runtime.memory.packing import Group, PackOptions, Problem, ProblemError, pack
 
 
 def root_of(p, i):
@@ -77,7 +77,7 @@ def is_sound(p, offsets):
     if p.max_chunk:
         grouped = {i for g in p.group_list for i in g.members}
         for i in roots:
-            if i not in grouped and 0 < p.occupied(i):
+            if i not in grouped and p.occupied(i) > 0:
                 first, last = offsets[i], offsets[i] + p.occupied(i) - 1
                 large = p.occupied(i) > p.max_chunk
                 if (large and first % p.max_chunk) or (not large and first // p.max_chunk != last // p.max_chunk):
@@ -113,11 +113,11 @@ def any_problem(seed):
         try:
             p = _draw(r)
             if r.random() < 0.3:
-                plan = pack(p)
+                plan = pack(p, PackOptions(node_limit=50))
                 some = r.sample(range(len(p)), min(len(p), r.randint(1, 3)))
                 fields = {name: getattr(p, name) for name in p.__dataclass_fields__}
                 p = Problem(**{**fields, "fixed": {i: plan.offsets[i] for i in some}})
-                pack(p)
+                pack(p, PackOptions(method="first-fit"))
             return p
         except ProblemError:
             continue
