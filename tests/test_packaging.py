@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -61,3 +65,23 @@ def test_heavy_packages_are_imported_late(path: Path) -> None:
     if path.is_relative_to(ROOT / "graphs") and not path.name.startswith("data_") and path.name != "launch_folder.py":
         heavy.add("numpy")
     assert not {name.split(".")[0] for name in imports(path, top_level=True)} & heavy
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_wheel_holds_every_file_and_builds_without_a_compiler(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tree)], check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(tree)],
+        env={**os.environ, "CC": "false", "CXX": "false"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("kgrun-*.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("kgrun/")}
+    tracked = subprocess.run(["git", "ls-files", *PARTS], cwd=tree, capture_output=True, text=True, check=True)
+    wanted = {f"kgrun/{name}" for name in tracked.stdout.split() if not name.endswith((".c", ".h"))}
+    assert held == wanted
