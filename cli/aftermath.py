@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kgrun.cli import timeout as watchdog
-from kgrun.graphs.errors import DeviceFault, InternalError, KgrunError, UsageError
+from kgrun.cli.boundary import Finished
+from kgrun.cli.output import Output
+from kgrun.graphs.errors import CheckFailed, DeviceFault, KgrunError, TimeoutExpired
+from kgrun.runtime.phases import Phases
 
 if TYPE_CHECKING:
-    from kgrun.graphs.bound import BoundGraph
     from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.runtime.report import RunReport
     from kgrun.runtime.repro import Bundle
 
 _AGAIN = "_KGRUN_TRACING"  # in the environment of a second run
@@ -31,13 +34,18 @@ _OPTION_OF = {
     "planner": "--planner",
     "time_limit": "--planner-time",
     "seed": "--seed",
-    "max_chunk": "--max-chunk",
+    "schedule": "--schedule",
     "streams": "--streams",
     "iterations": "--iterations",
     "warmup": "--warmup",
     "duration": "--duration",
 }
-_FLAG_OF = {"strict": "--strict", "allow_empty": "--allow-empty", "sync_each": "--sync-each"}
+_FLAG_OF = {
+    "strict": "--strict",
+    "allow_empty": "--allow-empty",
+    "allow_skip": "--allow-skip",
+    "sync_each": "--sync-each",
+}
 
 
 def tracing() -> bool:
@@ -45,50 +53,92 @@ def tracing() -> bool:
     return os.environ.get(_AGAIN) == "1"
 
 
-@dataclass(slots=True)
-class Aftermath:
-    """What is known of a run when it fails.
+class Work(Protocol):
+    """What is run: `cli.commands.execute.Work`."""
 
-    Attributes:
+    settings: dict[str, Any]
+    loop: dict[str, Any]
+    expectation: Any
+
+    def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]: ...
+    def run(
+        self, output: Output, graph: KernelGraph, given: Mapping[str, Any]
+    ) -> tuple[RunReport, KgrunError | None]: ...
+
+
+class Aftermath:
+    """One run of `work` and what follows where it fails.
+
+    Args:
         words: the command line.
         repro: folder for a bundle, None for none.
-        settings, loop: arguments of Session and of its `run`.
-        more: further words that a second run needs.
-        files: files that a bundle keeps besides, by their names in it.
-        graph, given: as soon as they are loaded.
+        timeout: of the command, for the bundle of a run that it ends.
+
+    Attributes:
+        phases: of what happens before the session.
     """
 
-    words: Sequence[str]
-    repro: str | None
-    settings: Mapping[str, Any]
-    loop: Mapping[str, Any]
-    more: Sequence[str] = ()
-    files: Mapping[str, Path] = field(default_factory=dict)
-    graph: KernelGraph | None = None
-    given: Mapping[str, Any] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
+    def __init__(self, work: Any, words: Sequence[str], repro: str | None, timeout: float | None) -> None:
+        self.work: Work = work
+        self.words, self.timeout = words, timeout
+        self.repro = None if repro is None or tracing() else Path(repro)
+        if self.repro is not None:
+            from kgrun.runtime.repro.folder import check_folder
 
-    def of(self, error: KgrunError) -> KgrunError:
-        """The error that ends the command: the fault laid to its kernel where that can be found, the bundle named."""
-        if tracing():
-            return error
-        if isinstance(error, DeviceFault) and self.graph is not None and _untraced(error):
-            self._trace(error, self.graph)
-        return self.kept(error)
+            check_folder(self.repro)
+        self.phases = Phases()
+        self.graph: KernelGraph | None = None
+        self.given: Mapping[str, Any] = {}
+        self.started = time.monotonic()
 
-    def kept(self, error: KgrunError) -> KgrunError:
-        """Write the bundle where one is wanted, and say so in the error's help."""
-        if self.repro is None or self.graph is None or error.exit not in _BUNDLED or tracing():
-            return error
+    def run(self, output: Output) -> tuple[RunReport, KgrunError | None]:
+        """The report, and the error that ends the command after it; a fault is raised with its kernel's name."""
         try:
-            bundle = self._bundle(error, self.graph)
-        except Exception as other:
+            self._load(output)
+            assert self.graph is not None
+            report, problem = self.work.run(output, self.graph, self.given)
+        except KgrunError as error:
+            if isinstance(error, DeviceFault) and self.graph is not None and _untraced(error) and not tracing():
+                self._trace(error, self.graph)
+            self._keep(error)
+            raise
+        if problem is not None:
+            self._keep(problem)
+        return report, problem
+
+    def trace_here(self, output: Output) -> NoReturn:
+        """Be the second run: wait after each step, print nothing but whether that failed."""
+        watchdog.die_with_parent()
+        work = self.work
+        settings = {"sync_each": True} | ({"streams": "file"} if "streams" in work.settings else {})
+        once = {"iterations": 1, "warmup": 0, "duration": None, "per_step": False}
+        self.work = dataclasses.replace(work, settings=work.settings | settings, loop=work.loop | once)  # type: ignore
+        self.run(output)
+        output.emit(document=dict, report=list)
+        raise Finished(0)
+
+    def at_time_limit(self, error: TimeoutExpired) -> None:
+        """In the supervisor, which has loaded nothing: load what ran, and write the bundle."""
+        if self.repro is not None:
+            self._load(Output(quiet=True))
+            self._keep(error)
+
+    def _load(self, output: Output) -> None:
+        with self.phases("load graph and inputs"):
+            self.graph, self.given = self.work.load(output)
+
+    def _keep(self, error: KgrunError) -> None:
+        """Write the bundle where one is wanted, and say so in the error's help."""
+        if self.repro is None or self.graph is None or error.exit not in _BUNDLED:
+            return
+        try:
+            bundle = self._bundle(error, self.graph, self.repro)
+        except Exception as other:  # the error that is being reported matters more
             text = other.message if isinstance(other, KgrunError) else f"{type(other).__name__}: {other}"
             _add_help(error, f"no bundle was written: {text}")
-            return error
+            return
         error.details["repro"] = str(bundle.folder)
         _add_help(error, f"to run it again: {bundle.command}")
-        return error
 
     def _trace(self, error: DeviceFault, graph: KernelGraph) -> None:
         """Run once more, waiting after each step, and lay `error` to the step that fails then."""
@@ -108,33 +158,36 @@ class Aftermath:
         if position is not None:
             error.where = graph.place("nodes", position)
 
-    def _bundle(self, error: KgrunError, graph: KernelGraph) -> Bundle:
+    def _bundle(self, error: KgrunError, graph: KernelGraph, folder: Path) -> Bundle:
         from kgrun.runtime.repro import Case, write_bundle
         from kgrun.runtime.session import bind_given
 
-        settings = self.settings
-        bound: BoundGraph = bind_given(
-            graph, settings.get("dims") or {}, self.given, allow_empty=bool(settings.get("allow_empty"))
-        )
+        settings, wanted = self.work.settings, self.work.expectation
+        dims, empty = settings.get("dims") or {}, bool(settings.get("allow_empty"))
+        options, files = [*_options(settings), *_options(self.work.loop)], {}
+        if error.exit == CheckFailed.exit and wanted.file is not None:
+            files = {f"expected{Path(wanted.file).suffix}": Path(wanted.file)}
+            options += ["--expected", f"./{next(iter(files))}", "--rtol", str(wanted.rtol), "--atol", str(wanted.atol)]
+            options += ["--equal-nan"] if wanted.equal_nan else []
+        if error.exit == TimeoutExpired.exit and self.timeout is not None:
+            options += ["--timeout", f"{self.timeout:g}"]
         node = error.details.get("node")
-        document = {"schema_version": 1, "ok": False, "error": error.to_json()}
         case = Case(
-            bound=bound,
+            bound=bind_given(graph, dims, self.given, allow_empty=empty),
             given=self.given,
             seed=int(settings.get("seed") or 0),
             node=node if isinstance(node, str) else None,
-            options=[*_options(settings), *_options(self.loop), *self.more],
-            error=document,
+            options=options,
+            error={"schema_version": 1, "ok": False, "error": error.to_json()},
             command=self.words,
-            arch=None if settings.get("device") == "cpu" else _arch(),
-            files=self.files,
+            arch=_arch(str(settings.get("device"))),
+            files=files,
         )
-        assert self.repro is not None
-        return write_bundle(Path(self.repro), case)
+        return write_bundle(folder, case)
 
 
 def _untraced(error: DeviceFault) -> bool:
-    return error.code == "KG601" and "node" not in error.details
+    return error.code in ("KG600", "KG601") and "node" not in error.details
 
 
 def _add_help(error: KgrunError, text: str) -> None:
@@ -190,6 +243,8 @@ def _options(arguments: Mapping[str, Any]) -> list[str]:
     """Arguments of the Python interface as words of the command line."""
     words: list[str] = []
     for name, value in arguments.items():
+        if name == "checks" and value:
+            words += ["--check", ",".join(value)]
         if name in _FLAG_OF and value:
             words.append(_FLAG_OF[name])
         elif name in _OPTION_OF and value is not None:
@@ -197,20 +252,15 @@ def _options(arguments: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _arch() -> str | None:
-    """The architecture that the graph's kernels are compiled for here; None without a GPU."""
+def _arch(device: str) -> str | None:
+    """The architecture that kernels are compiled for on `device`; None for the CPU and without a GPU."""
+    kind, _, ordinal = device.partition(":")
+    if kind == "cpu":
+        return None
     try:
         from kgrun.runtime.devices.cuda_driver import load_pycuda
 
-        major, minor = load_pycuda().Device(0).compute_capability()
+        major, minor = load_pycuda().Device(int(ordinal or 0)).compute_capability()
     except Exception:  # no GPU, or one that does not answer any more: a bundle without cubins is one all the same
         return None
     return f"sm_{major}{minor}"
-
-
-def timed_out(aftermath: Aftermath, error: KgrunError, load: Any) -> None:
-    """In the supervisor, which has loaded nothing yet: load graph and inputs, then write the bundle."""
-    if aftermath.repro is None or isinstance(error, (UsageError, InternalError)):
-        return
-    aftermath.graph, aftermath.given = load()
-    aftermath.kept(error)

@@ -29,8 +29,17 @@ class OutputClosed(Exception):
     """The reader of standard output went away (`kgrun … | head`)."""
 
 
+_words: tuple[str, ...] = ()
+
+
+def command_line() -> tuple[str, ...]:
+    """The words of the command that runs."""
+    return _words
+
+
 def guarded(words: Sequence[str]) -> int:
     """Run the command line `words` and return its exit code; every failure is reported, none is raised."""
+    globals()["_words"] = tuple(words)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a name the terminal cannot show must not end the run
             stream.reconfigure(errors="backslashreplace")
@@ -44,11 +53,11 @@ def guarded(words: Sequence[str]) -> int:
         _abandon_stdout()
         return 0
     except KeyboardInterrupt:
-        return _report(Interrupted("interrupted"), words)
+        return report_failure(Interrupted("interrupted"), words)
     except BaseException as error:
         if os.environ.get("KGRUN_DEBUG"):
             traceback.print_exc()
-        return _report(as_kgrun_error(error), words)
+        return report_failure(as_kgrun_error(error), words)
 
 
 @contextlib.contextmanager
@@ -94,7 +103,8 @@ def as_kgrun_error(error: BaseException) -> KgrunError:
     )
 
 
-def _report(error: KgrunError, words: Sequence[str]) -> int:
+def report_failure(error: KgrunError, words: Sequence[str]) -> int:
+    """Show the error in the form that the command line asks for; its exit code."""
     timeout.commit()
     try:
         if wants_json(words):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kgrun.cli.entry import STARTED
+
 if TYPE_CHECKING:
     from kgrun.runtime.report import RunReport
-
-STARTED = time.perf_counter_ns()  # this module is imported with the first lines of the program
 
 # Phases of a session up to the first result, in order; what it does afterwards is no part of the start.
 _SESSION = (
@@ -61,8 +61,11 @@ def cold_report(report: RunReport, before: Mapping[str, int], imports_ns: int) -
         imports_ns: from the program's first line to its command.
     """
     from kgrun.runtime.compile.nvrtc import compiled_here
+    from kgrun.runtime.program import Launch
 
-    compiled = tuple(compiled_here())
+    # Measuring compiles kernels of its own, later.
+    labels = {step.work.code.label for step in report.program.steps if isinstance(step.work, Launch)}
+    compiled = tuple(row for row in compiled_here() if row.name in labels or not row.name.startswith("kgrun:"))
     rows = []
     python = interpreter_ns()
     if python is not None:

@@ -120,7 +120,9 @@ Seed = Annotated[int, option("--seed", min=0, metavar="N", help="Seed of generat
 Iterations = Annotated[
     int | None, option("--iterations", min=1, metavar="N", help="Measured runs (default: 10 on a GPU, 1 on the CPU).")
 ]
-Warmup = Annotated[int | None, option("--warmup", min=0, metavar="N", help="Runs before them (default: 2 on a GPU, 0 on the CPU).")]
+Warmup = Annotated[
+    int | None, option("--warmup", min=0, metavar="N", help="Runs before them (default: until times are stable on a GPU, 0 on the CPU).")
+]
 Duration = Annotated[float | None, option("--duration", metavar="S", help="Measure for S seconds at least.")]
 Samples = Annotated[
     bool, option("--samples", env=False, help="Put every time taken into the JSON document, for `kgrun diff`.")
@@ -146,6 +148,16 @@ Schedule = Annotated[
 AllowSkip = Annotated[
     bool, option("--allow-skip", help="Leave out kernels that cannot run on the device, and what needs them.")
 ]
+
+# What is found out when something fails, or is slow to start.
+SyncEach = Annotated[
+    bool, option("--sync-each", help="Wait after each kernel, so that a fault names the kernel it is of.")
+]
+Repro = Annotated[
+    str | None,
+    option("--repro", env=False, metavar="DIR", help="On failure write what runs it again: graph, sources, data."),
+]
+ColdReport = Annotated[bool, option("--cold-report", env=False, help="Show where the time to the first result goes.")]
 
 # What becomes of the outputs.
 Expected = Annotated[

@@ -15,29 +15,33 @@ import select
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kgrun.graphs.errors import InternalError, KgrunError, TimeoutExpired
+from kgrun.graphs.errors import DeviceFault, InternalError, KgrunError, TimeoutExpired
 
 Expired = Callable[[TimeoutExpired], None]
 
 _committed: int | None = None  # write end of the pipe to the supervisor, in the child
 _board: mmap.mmap | None = None  # what the child says it is doing: a length, then so many bytes of JSON
 _BOARD_BYTES = 16_384
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _LENGTH = 4
 
 
-def supervise(seconds: float | None, *, json: bool, expired: Expired | None = None) -> None:
+def supervise(seconds: float | None, *, json: bool, expired: Expired | None = None, crashes: bool = False) -> None:
     """Give the rest of this process `seconds` seconds until it commits its results.
+
+    With `crashes` it is watched without a limit too: a user's kernel on the CPU can end its process with a stray
+    pointer, and somebody must be left to say which kernel that was.
 
     Returns in the child, which goes on as if nothing had happened; the supervisor never returns: it ends with the
     child's exit code, or with 9 after it has killed the child. `expired` gets the error before it is shown.
     """
-    if seconds is None:
+    if seconds is None and not (crashes and hasattr(os, "fork")):
         return
     if not hasattr(os, "fork"):
+        assert seconds is not None
         timer = threading.Timer(seconds, lambda: os._exit(_say(_expired(seconds, expired), json)))
         timer.daemon = True
         timer.start()
@@ -108,13 +112,13 @@ def _told() -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _watch(child: int, reader: int, seconds: float, json: bool, expired: Expired | None) -> int:
+def _watch(child: int, reader: int, seconds: float | None, json: bool, expired: Expired | None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child gets Ctrl-C too and answers it
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
-    end = time.monotonic() + seconds
     # Readable when the child commits, and when it ends: its end of the pipe closes.
-    ready, _, _ = select.select([reader], [], [], max(0.0, end - time.monotonic()))
+    ready, _, _ = select.select([reader], [], [], seconds)
     if not ready:
+        assert seconds is not None
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         return _say(_expired(seconds, expired), json)
@@ -125,6 +129,8 @@ def _watch(child: int, reader: int, seconds: float, json: bool, expired: Expired
     if -code == signal.SIGTERM:
         return 128 + signal.SIGTERM
     name = signal.Signals(-code).name
+    if -code in _CRASHES and _told().get("doing"):
+        return _say(_crashed(name), json)
     return _say(
         InternalError(f"the run was ended by {name}", help="set KGRUN_DEBUG=1 to see more, and report it"), json
     )
@@ -142,6 +148,18 @@ def _expired(seconds: float, expired: Expired | None) -> TimeoutExpired:
         with contextlib.suppress(Exception):  # the time limit is what the user must hear of
             expired(error)
     return error
+
+
+def _crashed(name: str) -> DeviceFault:
+    """A kernel on the CPU ended its process: the one that was told last."""
+    told = _told()
+    return DeviceFault(
+        f"the process was ended by {name} while {told['doing']}: a stray pointer or an illegal operation",
+        code="KG613",
+        where=told.get("where"),
+        help="run with --check bounds to find the access: its line, tensor, block and thread",
+        details=told.get("details"),
+    )
 
 
 def _say(error: KgrunError, json: bool) -> int:

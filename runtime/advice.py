@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kgrun.graphs.bound import Warning
+from kgrun.runtime.balance import LEAST_NS, WITHIN
 from kgrun.runtime.program import MemoryClass
-from kgrun.runtime.report import GpuState, RunReport
+from kgrun.runtime.report import Balance, GpuState, RunReport
 
 ENQUEUE_SHARE = 0.8
 NOISY_CV = 0.025
@@ -36,16 +37,28 @@ def advice(report: RunReport) -> Iterator[Warning]:
 def doubts(report: RunReport) -> Iterator[Warning]:
     """Warnings on what makes the times doubtful."""
     found = report.balance
-    if found is not None and not found.consistent and found.start_ns and report.not_replayed is None:
+    if found is not None and found.start_ns and report.not_replayed is None:
+        yield from _sum_doubts(found)
+    states = report.gpu_states
+    if states:
+        yield from _clock_doubts(states[0], states[-1])
+
+
+def _sum_doubts(found: Balance) -> Iterator[Warning]:
+    if not found.consistent:
         percent = 100 * abs(found.difference_ns) / found.total_ns if found.total_ns else 0
         yield Warning(
             "W-SUM",
             f"the kernels' times, in a row, make {_us(found.expected_ns)}, but a run takes {_us(found.total_ns)}: "
             f"{percent:.1f} % apart ({found.difference})",
         )
-    states = report.gpu_states
-    if states:
-        yield from _clock_doubts(states[0], states[-1])
+    alone, together = found.kernels_ns - found.ramps_ns, found.kernels_ns - found.ramps_ns + found.between_ns
+    if abs(found.between_ns) > max(WITHIN * found.total_ns, LEAST_NS):
+        yield Warning(
+            "W-ALONE",
+            f"each kernel repeated takes {_us(alone)} in sum, all of them in a row {_us(together)}: in a run they find "
+            "other data in the cache",
+        )
 
 
 def _clock_doubts(first: GpuState, last: GpuState) -> Iterator[Warning]:

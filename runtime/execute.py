@@ -25,12 +25,6 @@ class Observer(Protocol):
         ...
 
 
-def run_steps(prepared: Sequence[PreparedStep]) -> None:
-    """Issue all steps."""
-    for step in prepared:
-        step.launch()
-
-
 def run_observed(
     device: Device, steps: Sequence[Step], prepared: Sequence[PreparedStep], observers: Sequence[Observer]
 ) -> None:

@@ -13,7 +13,7 @@ from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.errors import DoesNotFit, KgrunError
 from kgrun.runtime.checks.places import in_users_files
 from kgrun.runtime.checks.skipped import POISON, SkippedStep, cannot_run
-from kgrun.runtime.culprit import Tell
+from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices.base import Device, NotCapturable, PreparedStep, Replay
 from kgrun.runtime.host_data import Array, host_array
 from kgrun.runtime.host_memory import check_room
@@ -23,6 +23,7 @@ from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.out_of_memory import add_rows
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.program import Buffer, MemoryClass, Pointer, Program, Step
+from kgrun.runtime.repeats import repeats
 from kgrun.runtime.report import Skipped, Transfer
 from kgrun.runtime.stepwise import told_steps
 from kgrun.runtime.streams import dependencies, plan_streams
@@ -74,7 +75,8 @@ class LoadedProgram:
             if not graph_replay:
                 self.not_replayed = "switched off"
             snapshot = self.snapshot if self.updated else None
-            self.runner = Runner(device, program.steps, self.prepared, replay, snapshot)
+            again, once = repeats(program)
+            self.runner = Runner(device, program.steps, self.prepared, replay, snapshot, again, once)
             self._undo = undo.pop_all()
 
     def _allocate(self, undo: ExitStack) -> dict[str, int]:
@@ -139,7 +141,8 @@ class LoadedProgram:
         if not self.prepared:
             return None
         try:
-            replay = self.device.capture(self.prepared, dependencies(plan_streams(self.program)))
+            with blaming(lambda: self.program):
+                replay = self.device.capture(self.prepared, dependencies(plan_streams(self.program)))
         except NotCapturable as error:
             self.not_replayed = str(error)
             return None

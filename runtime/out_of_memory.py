@@ -9,9 +9,7 @@ from kgrun.runtime.memory.plan_types import MemoryPlan
 def add_rows(error: DoesNotFit, plan: MemoryPlan) -> None:
     """Append a row each for planned, free and held bytes to the message, where the device told them."""
     told = error.details
-    free, total, held, other = (
-        told.get(name) for name in ("free_bytes", "total_bytes", "held_bytes", "context_bytes")
-    )
+    free, total, held, other = (told.get(name) for name in ("free_bytes", "total_bytes", "held_bytes", "context_bytes"))
     if not (isinstance(free, int) and isinstance(total, int) and isinstance(held, int) and isinstance(other, int)):
         return
     told["planned_bytes"] = plan.peak_bytes

@@ -32,6 +32,5 @@ def repeats(program: Program) -> Repeats:
 def _counts(program: Program, buffer: int) -> bool:
     """Whether a buffer holds integers."""
     tensors = program.graph.tensors
-    return any(
-        DTYPES[tensors[name].type.dtype].kind in ("int", "uint") for name in program.buffers[buffer].tensors if name in tensors
-    )
+    held = [tensors[name].type.dtype for name in program.buffers[buffer].tensors if name in tensors]
+    return any(DTYPES[dtype].kind in ("int", "uint") for dtype in held)

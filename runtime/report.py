@@ -72,8 +72,10 @@ class Balance:
     Attributes:
         kernels_ns: sum of the steps' medians, each looked at alone.
         ramps_ns: the part of them that the step before hides in a run.
+        between_ns: what different steps in a row take more than each repeated (other data and code in the caches,
+            gaps); negative where less, 0 where not measured.
         start_ns: what a run takes before its first step.
-        expected_ns: a run of the steps in a row: kernels − ramps + start.
+        expected_ns: a run of the steps in a row: kernels − ramps + between + start.
         longest_chain_ns: the same of the longest chain of steps that wait for each other.
         total_ns: median of whole runs.
         difference_ns, difference: total − expected, and what that is: "gaps" between steps, steps "side by side",
@@ -83,6 +85,7 @@ class Balance:
 
     kernels_ns: int
     ramps_ns: int
+    between_ns: int
     start_ns: int
     expected_ns: int
     longest_chain_ns: int
@@ -196,7 +199,6 @@ class RunReport:
     comparisons: tuple[Comparison, ...] = ()
     phases_ns: dict[str, int] = field(default_factory=dict)
     total_samples: tuple[int, ...] = ()
-    floor_ns: int = 0
     floors_ns: dict[str, int] = field(default_factory=dict)
     cache: str = "hot"
     issue_ns: int | None = None

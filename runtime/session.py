@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
@@ -23,23 +24,25 @@ from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.checks import Watch, check_settings
 from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices import open_device
-from kgrun.runtime.devices.base import Device
+from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
-from kgrun.runtime.measure import Amount, Measured
+from kgrun.runtime.measure import Amount, Measured, Runner
 from kgrun.runtime.memory.plan import MemoryMode, plan_memory
 from kgrun.runtime.memory.plan_types import MemoryPlan
+from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.program import Program
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
-from kgrun.runtime.step_reports import step_reports
+from kgrun.runtime.step_reports import judged, step_reports
 from kgrun.runtime.stepwise import first_run, run_stepwise
 
 Streams = Literal["file", "auto"]
+Cache = Literal["hot", "cold"]
 
 
 class Session:
@@ -111,6 +114,7 @@ class Session:
                 undo.callback(self.device.close)
             settings = check_settings(checks, schedule, self.device.info.kind)
             self._watch = Watch(settings)
+            self._watch.check_arguments(self.bound, self.device.info.arch)
             with self._phases("lower"):
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
 
@@ -178,6 +182,11 @@ class Session:
         return self._loaded.plan
 
     @property
+    def runner(self) -> Runner:
+        """Starts single runs, for those who time them otherwise."""
+        return self._loaded.runner
+
+    @property
     def not_replayed(self) -> str | None:
         """Why steps are issued one by one; None where they run as one CUDA graph."""
         return self._loaded.not_replayed
@@ -191,6 +200,9 @@ class Session:
         duration: float | None = None,
         per_step: bool = True,
         poison: bool = False,
+        timing: TimingMethod = "auto",
+        cache: Cache = "hot",
+        roofline: bool = False,
         observers: Sequence[Observer] = (),
         first: bool = False,
     ) -> RunReport:
@@ -202,10 +214,13 @@ class Session:
         Args:
             inputs: arrays by name; those left out keep their last value, their data or their init.
             iterations: measured runs; default 10 on CUDA and 1 on the CPU, 1 where parameters are updated.
-            warmup: runs before, not measured; default 2 on CUDA, none on the CPU.
+            warmup: runs before, not measured; default until times are stable on CUDA, none on the CPU.
             duration: run for at least so many seconds instead.
             per_step: also time every step, in runs of their own.
             poison: fill outputs and reusable memory before the last run, so that nothing stale can pass for a result.
+            timing: how steps are timed: "auto" takes the best for each.
+            cache: "cold" empties the device's cache before every run and every step that is timed.
+            roofline: also measure the device's peak rates, once a device.
             observers: called around every step of one further run.
             first: time one run before all others, which does not count, as the phase "first run".
 
@@ -217,12 +232,14 @@ class Session:
         with self._phases("upload"):
             loaded.load(self._given, self.seed, inputs=True)
         default = 1 if self.device.info.kind == "cpu" or loaded.updated else 10
-        amount = Amount(default if iterations is None else iterations, warmup, duration, per_step)
+        count = default if iterations is None else iterations
+        amount = Amount(count, warmup, duration, per_step, timing, cache == "cold")
         with self._phases("run"), blaming(lambda: self.program):
             if self._watch.settings.names:
                 return self._report(self._watch.run(loaded, iterations or 1))
             measured = self._measure(amount, observers, poison, first)
-        return self._report(measured)
+        report = self._report(measured)
+        return replace(report, roofline=self.device.roofline()) if roofline else report
 
     def _measure(self, amount: Amount, observers: Sequence[Observer], poison: bool, first: bool) -> Measured:
         loaded, before_last = self._loaded, self._loaded.poison if poison else None
@@ -232,7 +249,8 @@ class Session:
         if first or tell is not None:
             with self._phases.within("run", "first run"):
                 first_run(loaded, tell)
-        return loaded.runner.measure(amount, observers, before_last)
+        named = nvtx_observers() if self.device.info.kind == "cuda" else []
+        return loaded.runner.measure(amount, [*observers, *named], before_last)
 
     def _take_inputs(self, inputs: Mapping[str, Array]) -> None:
         check_names(self.bound.source, inputs)
@@ -257,12 +275,12 @@ class Session:
         warnings = list(self.bound.warnings)
         if self.fallback_reason:
             warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
-        return RunReport(
+        report = RunReport(
             program=loaded.program,
             plan=loaded.plan,
             device=self.device.info,
             outputs=outputs,
-            steps=step_reports(loaded.program, measured.samples, measured.methods),
+            steps=step_reports(loaded.program, measured),
             total=time_stats(measured.totals),
             iterations=len(measured.totals),
             warmup=measured.warmup,
@@ -273,7 +291,10 @@ class Session:
             warnings=tuple(warnings),
             phases_ns=dict(self._phases.spent),
             total_samples=tuple(measured.totals),
-            floor_ns=measured.floor_ns,
+            floors_ns=dict(measured.floors),
+            cache="cold" if measured.cold else "hot",
+            issue_ns=sorted(measured.issued)[len(measured.issued) // 2] if measured.issued else None,
+            gpu_states=tuple(measured.states),
             not_replayed=loaded.not_replayed,
             streams=self.stream_choice,
             checked=self._watch.checked,
@@ -281,6 +302,7 @@ class Session:
             skipped=tuple(loaded.skipped.values()),
             uncomputed=loaded.uncomputed,
         )
+        return judged(report, measured)
 
     def _close_loaded(self) -> None:
         self._loaded.close()

@@ -1,17 +1,24 @@
-"""One report row a step, from the program and the samples taken."""
+"""One report row a step, from the program and the samples taken; and what the rows say together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
+from kgrun.graphs.bound import Warning
+from kgrun.runtime.advice import doubts
+from kgrun.runtime.balance import balance
+from kgrun.runtime.measure import Measured
 from kgrun.runtime.program import Launch, Program
-from kgrun.runtime.report import StepReport
+from kgrun.runtime.report import RunReport, StepReport
 from kgrun.runtime.statistics import time_stats
+from kgrun.runtime.streams import dependencies, plan_streams
 
 
-def step_reports(program: Program, samples: Sequence[Sequence[int]], methods: Sequence[str]) -> tuple[StepReport, ...]:
+def step_reports(program: Program, measured: Measured) -> tuple[StepReport, ...]:
     """Rows in issue order."""
     rows = []
+    untimed: tuple[list[list[int]], list[str]] = [[] for _ in program.steps], [""] * len(program.steps)
+    samples, methods = (measured.samples, measured.methods) if measured.samples else untimed
     for step, method, times in zip(program.steps, methods, samples, strict=True):
         launch = step.work if isinstance(step.work, Launch) else None
         rows.append(
@@ -27,6 +34,27 @@ def step_reports(program: Program, samples: Sequence[Sequence[int]], methods: Se
                 flops=step.flops,
                 nbytes=step.nbytes,
                 samples=tuple(times),
+                floor_ns=measured.floors.get(method, 0),
             )
         )
     return tuple(rows)
+
+
+def judged(report: RunReport, measured: Measured) -> RunReport:
+    """The report with the balance of its times, and a warning for whatever makes them doubtful."""
+    report = _balanced(report, measured)
+    notes = (Warning("W-TIMING", note) for note in measured.notes)
+    return replace(report, warnings=(*report.warnings, *notes, *doubts(report)))
+
+
+def _balanced(report: RunReport, measured: Measured) -> RunReport:
+    if report.total is None:
+        return report
+    if report.not_replayed is None:
+        after = dependencies(plan_streams(report.program))
+        costs = {"start_ns": measured.start_ns, "ramp_ns": measured.ramp_ns, "run_ns": measured.run_ns}
+    else:
+        after = [[i - 1] if i else [] for i in range(len(report.steps))]
+        costs = {}
+    found = balance(report.steps, report.total.median, after, **costs)
+    return replace(report, balance=found)

@@ -43,6 +43,7 @@ def run_stepwise(
         result.totals.append(device.elapsed_ns(start, device.record()))
     result.samples, result.timeline = timer.samples, timer.timeline
     result.methods = [step.method for step in prepared]
+    result.floors = dict.fromkeys(result.methods, device.marks_floor())
     return result
 
 
@@ -54,7 +55,7 @@ def first_run(loaded: LoadedProgram, tell: Tell | None) -> None:
     """One run that does not count; with `tell` it waits after each step, having told it first."""
     restore = loaded.snapshot() if loaded.updated else None
     if tell is not None:
-        observers = [TellStep(loaded.program, tell), SyncEach(loaded.device)]
+        observers: list[Observer] = [TellStep(loaded.program, tell), SyncEach(loaded.device)]
         run_observed(loaded.device, loaded.program.steps, loaded.prepared, observers)
     else:
         loaded.runner.issue()

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kgrun.cli import interrupts
 from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
+from kgrun.cli.aftermath import Aftermath, tracing
+from kgrun.cli.boundary import command_line
 from kgrun.cli.checks import check_options, judge_checks, without_result
+from kgrun.cli.cold import cold_report as make_cold_report
+from kgrun.cli.entry import STARTED
 from kgrun.cli.load import GraphOptions, read_graph
 from kgrun.cli.output import Output
 from kgrun.cli.values import check_number, parse_device, parse_dims, parse_size
 from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
 
 if TYPE_CHECKING:
+    from kgrun.cli.cold import ColdReport
     from kgrun.cli.render.table import Table
     from kgrun.graphs.bound import BoundGraph
     from kgrun.graphs.schema.graph import KernelGraph
@@ -123,10 +130,14 @@ def command(
     equal_nan: opt.EqualNan = False,
     output_dir: opt.OutputDir = None,
     save_outputs: opt.SaveOutputs = None,
+    sync_each: opt.SyncEach = False,
+    repro: opt.Repro = None,
+    cold_report: opt.ColdReport = False,
     timeout: opt.Timeout = None,
 ) -> None:
     """Run a graph; print the time of each kernel and the memory it took."""
-    output = Output(json, csv, quiet, verbose, no_color)
+    started = time.perf_counter_ns()
+    output = Output(json, csv if not tracing() else None, quiet, verbose, no_color)
     if samples and not json:
         raise UsageError("--samples adds to the JSON document", code="KG240", help="give --json too")
     for name, value in (("--rtol", rtol), ("--atol", atol), ("--planner-time", planner_time)):
@@ -141,8 +152,19 @@ def command(
         "seed": seed,
         "strict": strict,
         "allow_empty": allow_empty,
+        "sync_each": sync_each,
+        "graph_replay": graph,
+        "streams": streams.value,
     } | check_options(check, schedule, allow_skip)
-    loop = {"iterations": iterations, "warmup": warmup, "duration": check_number(duration, "--duration", positive=True)}
+    loop = {
+        "iterations": iterations,
+        "warmup": warmup,
+        "duration": check_number(duration, "--duration", positive=True),
+        "timing": timing.value,
+        "cache": cache.value,
+        "roofline": roofline,
+    }
+    loop |= {"first": True} if cold_report else {}
     work = Work(
         GraphOptions(file, allow_external_data=allow_external_data),
         input or (),
@@ -151,10 +173,24 @@ def command(
         loop,
         Expectation(expected, rtol, atol, equal_nan),
     )
-    watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
-    report, error = work.run(output)
+    after = Aftermath(work, command_line(), repro, check_number(timeout, "--timeout", positive=True))
+    if tracing():
+        after.trace_here(output)
+    watchdog.supervise(timeout, json=json, expired=after.at_time_limit, crashes=_on_cpu(device))
+    with interrupts.bounded():
+        report, error = after.run(output)
+    cold = make_cold_report(report, after.phases.spent, started - STARTED) if cold_report else None
     Saving(output_dir, save_outputs, trace).write(report)
-    show_run(output, report, error, samples)
+    show_run(output, report, error, samples, cold)
+
+
+def _on_cpu(device: str) -> bool:
+    """Whether `device` will be the CPU, where a kernel's stray pointer ends the process."""
+    if device != "auto":
+        return device == "cpu"
+    from kgrun.runtime.devices.cuda_status import gpu_status
+
+    return not gpu_status().usable
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +204,8 @@ class Work:
     loop: dict[str, Any]
     expectation: Expectation
 
-    def run(self, output: Output) -> tuple[RunReport, KgrunError | None]:
-        """The report, and the error that ends the command after it where outputs differ."""
+    def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]:
+        """Graph and given arrays."""
         from kgrun.cli.arrays import read_inputs
         from kgrun.cli.progress import phase
 
@@ -177,10 +213,16 @@ class Work:
             graph = read_graph(self.graph)
             given = read_inputs(graph, self.pairs, self.bundle)
             self.expectation.check(graph)
+        return graph, given
+
+    def run(self, output: Output, graph: KernelGraph, given: Mapping[str, Any]) -> tuple[RunReport, KgrunError | None]:
+        """The report, and the error that ends the command after it where outputs differ."""
+        from kgrun.cli.progress import phase
         from kgrun.runtime.session import Session
 
         with phase("preparing", output):
-            session = Session(graph, values=given, **self.settings)
+            tell = watchdog.tell if watchdog.supervised() else None
+            session = Session(graph, values=given, tell=tell, **self.settings)
         with session, phase("running", output):
             wanted = self.expectation.read(session.bound)
             # Nothing that an earlier run left may pass for what is compared.
@@ -188,7 +230,9 @@ class Work:
         return judge_checks(*self.expectation.judge(report, wanted))
 
 
-def show_run(output: Output, report: RunReport, error: KgrunError | None, samples: bool = False) -> None:
+def show_run(
+    output: Output, report: RunReport, error: KgrunError | None, samples: bool = False, cold: ColdReport | None = None
+) -> None:
     """Print the report in the form asked for; `error` is what ends the command after it."""
     from kgrun.cli.render import documents, timing
 
@@ -206,9 +250,13 @@ def show_run(output: Output, report: RunReport, error: KgrunError | None, sample
             yield timing.comparison_table(report.comparisons)
         warnings = documents.all_warnings(report.program, *report.warnings)
         yield from memory_part.warning_sections(warnings, output.verbose)
+        if cold is not None:
+            from kgrun.cli.render.cold import cold_sections
+
+            yield from cold_sections(cold)
 
     output.emit(
-        document=lambda: documents.run_document(report, samples),
+        document=lambda: documents.run_document(report, samples) | ({"cold": cold.document()} if cold else {}),
         report=sections,
         rows=lambda: timing.kernel_rows(report),
         error=error,

@@ -24,8 +24,8 @@ def check_sections(report: RunReport) -> Iterator[Table | str]:
         ]
         yield Table("Findings", ("check", "kernel", "tensor", "where", ">times"), rows, rest="findings")
     if report.skipped:
-        rows = [(each.name, each.op, each.reason, str(each.where or "-")) for each in report.skipped]
-        yield Table("Not run", ("kernel", "op", "reason", "where"), rows, rest="kernels")
+        left = [(each.name, each.op, each.reason, str(each.where or "-")) for each in report.skipped]
+        yield Table("Not run", ("kernel", "op", "reason", "where"), left, rest="kernels")
     if report.uncomputed:
         yield f"  no result in {', '.join(report.uncomputed)}"
 

@@ -23,4 +23,6 @@ def cold_sections(report: ColdReport) -> Iterator[Table]:
             (row.name, row.kind, time_text(row.ns), "cache" if row.from_cache else "compiled")
             for row in sorted(report.compiled, key=lambda row: -row.ns)
         ]
-        yield Table("Compiled (side by side where there are several)", ("source", "to", ">time", "from"), cells, "sources")
+        yield Table(
+            "Compiled (side by side where there are several)", ("source", "to", ">time", "from"), cells, "sources"
+        )

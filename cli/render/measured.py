@@ -41,11 +41,15 @@ def _balance_lines(report: RunReport) -> Iterator[str]:
         kernels = timed_sum(report.steps)
         if report.total is not None and kernels is not None:
             gap = report.total.median - kernels
-            yield f"  of which     kernels {time_text(kernels)}, {'gaps' if gap >= 0 else 'overlap'} {time_text(abs(gap))}"
+            name = "gaps" if gap >= 0 else "overlap"
+            yield f"  of which     kernels {time_text(kernels)}, {name} {time_text(abs(gap))}"
         return
     parts = [f"kernels {time_text(found.kernels_ns)}"]
     if found.ramps_ns:
         parts.append(f"less {time_text(found.ramps_ns)} of launching hidden by the kernel before")
+    if found.between_ns:
+        sign = "plus" if found.between_ns > 0 else "less"
+        parts.append(f"{sign} {time_text(abs(found.between_ns))} between different kernels")
     if found.start_ns:
         parts.append(f"plus {time_text(found.start_ns)} to start")
     apart = time_text(abs(found.difference_ns))

@@ -146,6 +146,13 @@ FINDING = record(
     }
 )
 SKIPPED = record({"name": STRING, "op": STRING, "reason": STRING, "where": maybe(STRING)})
+COLD = record(
+    {
+        "total_ns": COUNT,
+        "phases": rows(record({"phase": STRING, "ns": COUNT, "note": maybe(STRING)})),
+        "compiled": rows(record({"name": STRING, "ns": COUNT, "kind": STRING, "from_cache": BOOLEAN})),
+    }
+)
 COMMON: dict[str, Schema] = {
     "schema_version": {"const": 1},
     "ok": BOOLEAN,
@@ -183,10 +190,11 @@ def _execute() -> Schema:
             "skipped": rows(SKIPPED),
             "uncomputed": rows(STRING),
             "comparisons": rows(COMPARISON),
+            "cold": COLD,
             "warnings": rows(WARNING),
         }
     )
-    return record(members, optional=("total_samples_ns", *FAILURE))
+    return record(members, optional=("total_samples_ns", "cold", *FAILURE))
 
 
 def _plan() -> Schema:

@@ -13,8 +13,9 @@ BALANCE = record(
     {
         "kernels_ns": _said(COUNT, "sum of the kernels' medians, each looked at alone"),
         "ramps_ns": _said(COUNT, "the part of it that the kernel before hides in a run"),
+        "between_ns": _said({"type": "integer"}, "what different kernels in a row take more than each repeated"),
         "start_ns": _said(COUNT, "what a run takes before its first kernel"),
-        "expected_ns": _said(COUNT, "a run of the kernels in a row: kernels - ramps + start"),
+        "expected_ns": _said(COUNT, "a run of the kernels in a row: kernels - ramps + between + start"),
         "longest_chain_ns": _said(COUNT, "the same of the longest chain of kernels that wait for each other"),
         "total_ns": _said(COUNT, "median of whole runs"),
         "difference_ns": _said({"type": "integer"}, "total - expected"),

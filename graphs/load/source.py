@@ -142,6 +142,7 @@ def _check_size(name: str, size: int) -> None:
 def _graphs_in(folder: Path) -> str | None:
     try:
         names = sorted(p.name for p in folder.iterdir() if p.suffix.lower() in _FORMATS)
+        names = [name for name in names if not name.endswith(".schema.json")]
     except OSError:
         return None
     return f"graphs in it: {', '.join(names[:5])}" if names else None

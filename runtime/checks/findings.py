@@ -64,7 +64,8 @@ class Finding:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for findings that are the same fault."""
-        return self.check, self.node, str(self.where), self.tensor, self.message if self.block is None else ""
+        places = {str(self.where)} | ({str(self.other.where)} if self.other else set())  # a race is seen from both ends
+        return self.check, self.node, frozenset(places), self.tensor, self.message if self.block is None else ""
 
     def to_json(self) -> dict[str, object]:
         """A row of the document's `checks`."""

@@ -25,12 +25,13 @@ _RUN_BYTES = 8
 _LEAST_BYTES = 4
 
 
-def poison(dtype: str, nbytes: int) -> Array:
-    """`nbytes` bytes of poison: NaN in float types, and different from element to element."""
+def poison(dtype: str, nbytes: int, salt: int = 0) -> Array:
+    """`nbytes` bytes of poison: NaN in float types, different from element to element and, by `salt`, from tensor to
+    tensor, so that copied poison does not look like a tensor's own."""
     kind = DTYPES[dtype]
     count = nbytes // kind.itemsize
     position = np.arange(1, count + 1, dtype=np.uint64)
-    mixed = position * np.uint64(0x9E37_79B9_7F4A_7C15)
+    mixed = (position + np.uint64(salt << 40)) * np.uint64(0x9E37_79B9_7F4A_7C15)
     mixed ^= mixed >> np.uint64(29)
     fixed, varying = _NAN.get(dtype, (0, (1 << 8 * kind.itemsize) - 1))
     bits = (mixed & np.uint64(varying)) | np.uint64(fixed)
@@ -38,14 +39,14 @@ def poison(dtype: str, nbytes: int) -> Array:
     return np.concatenate([bits.astype(f"<u{kind.itemsize}").view(np.uint8), rest])
 
 
-def unwritten(content: Array, dtype: str) -> Array:
+def unwritten(content: Array, dtype: str, salt: int = 0) -> Array:
     """Which elements of `content` (bytes) still hold their poison: booleans, one an element.
 
     Of 8- and 16-bit integers only runs of 8 bytes count, for a single one may hold its poison's value by chance.
     """
     kind = DTYPES[dtype]
     unit = f"<u{kind.itemsize}"
-    same: Array = content.view(unit) == poison(dtype, content.nbytes).view(unit)
+    same: Array = content.view(unit) == poison(dtype, content.nbytes, salt).view(unit)
     if dtype in _NAN or kind.itemsize > 2 or not same.any():
         return same
     if content.nbytes < _LEAST_BYTES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -14,12 +14,14 @@ from kgrun.graphs.errors import CompileError, GraphError, KgrunError
 from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.runtime.checks.arguments import argument_faults, c_type, element_warnings
 from kgrun.runtime.checks.places import in_users_files
+from kgrun.runtime.compile.nvrtc import compile_cuda
 from kgrun.runtime.compile.signature import (
+    PROBE,
     KernelSignature,
-    ParamInfo,
+    probe_expression,
     signature_of_cubin,
     signature_of_ptx,
-    signature_of_source,
+    typed,
 )
 from kgrun.runtime.devices.cuda_code import compile_images
 from kgrun.runtime.lower.sources import KernelSources
@@ -57,9 +59,9 @@ def check_target(bound: BoundGraph, arch: str) -> tuple[list[KernelRow], list[Wa
     limits_of(arch)
     sources = KernelSources(bound.source)
     codes = {name: sources.code(name) for name in bound.source.kernels}
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        results = dict(zip(codes, pool.map(lambda name: _signature(bound, codes[name], arch), codes), strict=True))
-    _raise_all([in_users_files(bound.source, each) for each in results.values() if isinstance(each, KgrunError)])
+    results = _signatures(bound, codes, arch)
+    errors = {id(each): each for each in results.values() if isinstance(each, KgrunError)}
+    _raise_all([in_users_files(bound.source, each) for each in errors.values()])
     signatures = {name: each for name, each in results.items() if isinstance(each, KernelSignature)}
     faults: list[KgrunError] = []
     warnings: list[Warning] = []
@@ -75,16 +77,12 @@ def check_target(bound: BoundGraph, arch: str) -> tuple[list[KernelRow], list[Wa
 
 def check_arguments_of(bound: BoundGraph, arch: str) -> None:
     """The comparison of arguments alone, before a checked run; raises as `check_target`."""
-    faults: list[KgrunError] = []
-    found: dict[str, KernelSignature | KgrunError] = {}
     sources = KernelSources(bound.source)
+    launched = dict.fromkeys(node.launch.kernel for node in bound.nodes if node.launch is not None)
+    found = _signatures(bound, {name: sources.code(name) for name in launched}, arch)
+    faults: list[KgrunError] = []
     for node in bound.nodes:
-        if node.launch is None:
-            continue
-        name = node.launch.kernel
-        if name not in found:
-            found[name] = _signature(bound, sources.code(name), arch)
-        signature = found[name]
+        signature = found[node.launch.kernel] if node.launch is not None else None
         if isinstance(signature, KernelSignature):  # what does not compile says so when it is prepared
             faults += argument_faults(bound, node, signature.params)
     _raise_all(faults)
@@ -97,37 +95,68 @@ def _raise_all(errors: list[KgrunError]) -> None:
         raise first
 
 
-def _signature(bound: BoundGraph, code: KernelCode, arch: str) -> KernelSignature | KgrunError:
-    """The kernel's signature with the limits of its machine code, or why there is none."""
+def _signatures(
+    bound: BoundGraph, codes: Mapping[str, KernelCode], arch: str
+) -> dict[str, KernelSignature | KgrunError]:
+    """Each kernel's signature with the limits of its machine code, or why there is none; a source is compiled once."""
+    groups: dict[tuple[object, ...], dict[str, KernelCode]] = {}
+    for name, code in codes.items():
+        key = (code.text, code.image, code.options, code.include_dirs, code.language)
+        groups.setdefault(key, {})[name] = code
+    found: dict[str, KernelSignature | KgrunError] = {}
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for rows in pool.map(lambda group: _group_signatures(bound, group, arch), groups.values()):
+            found |= rows
+    return {name: found[name] for name in codes}
+
+
+def _group_signatures(
+    bound: BoundGraph, codes: Mapping[str, KernelCode], arch: str
+) -> Mapping[str, KernelSignature | KgrunError]:
+    """Those of the kernels of one source."""
+    first = next(iter(codes.values()))
     try:
-        if code.language == "ptx":
-            _check_ptx_target(code, arch)
-            return _typed(bound, code, signature_of_ptx(code.text or "", code.entry, name=code.label))
-        image = compile_images([code], arch)[code.entry]
-        if code.language == "cubin":
-            _check_cubin_target(code, arch)
-        compiled = signature_of_cubin(image.data, image.symbol, name=code.label)
-        if code.language == "cubin":
-            return _typed(bound, code, compiled)
-        return replace(compiled, params=_source_params(code, arch, compiled))
+        if first.language == "cuda":
+            return _source_signatures(codes, arch)
+        if first.language == "ptx":
+            _check_ptx_target(first, arch)
+            return {
+                name: _typed(bound, code, signature_of_ptx(code.text or "", code.entry, name=code.label))
+                for name, code in codes.items()
+            }
+        compile_images(list(codes.values()), arch)  # says what is no cubin, or lacks an entry
+        _check_cubin_target(first, arch)
+        return {
+            name: _typed(bound, code, signature_of_cubin(code.image or b"", code.entry, name=code.label))
+            for name, code in codes.items()
+        }
     except KgrunError as error:
-        return error
+        return dict.fromkeys(codes, error)
 
 
-def _source_params(code: KernelCode, arch: str, compiled: KernelSignature) -> list[ParamInfo]:
-    """Parameters with their C types; those of the cubin where the types cannot be had (an overloaded name)."""
+def _source_signatures(codes: Mapping[str, KernelCode], arch: str) -> dict[str, KernelSignature]:
+    """Signatures with C++ types; with sizes alone where the types cannot be had (an overloaded name)."""
+    first = next(iter(codes.values()))
+    entries = list(dict.fromkeys(code.entry for code in codes.values()))
     try:
-        found = signature_of_source(
-            code.text or "",
-            code.entry,
-            name=code.label,
+        compiled = compile_cuda(
+            (first.text or "") + PROBE,
+            name=first.label,
             arch=arch,
-            options=code.options,
-            include_dirs=code.include_dirs,
+            options=first.options,
+            include_dirs=first.include_dirs,
+            name_expressions=[*entries, *map(probe_expression, entries)],
         )
     except CompileError:
-        return compiled.params
-    return found.params if len(found.params) == len(compiled.params) else compiled.params
+        images = compile_images(list(codes.values()), arch)  # which says it in the user's terms
+        rows = {name: images[code.entry] for name, code in codes.items()}
+        return {name: signature_of_cubin(each.data, each.symbol, name=first.label) for name, each in rows.items()}
+    found = {}
+    for name, code in codes.items():
+        plain = signature_of_cubin(compiled.image, compiled.lowered_names[code.entry], name=code.label)
+        probe = compiled.lowered_names[probe_expression(code.entry)]
+        found[name] = replace(plain, params=typed(plain.params, probe))
+    return found
 
 
 def _typed(bound: BoundGraph, code: KernelCode, signature: KernelSignature) -> KernelSignature:

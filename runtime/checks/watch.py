@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kgrun.graphs.bound import BoundGraph
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.runtime.checks.findings import Finding
@@ -40,6 +41,13 @@ class Watch:
     def checked(self) -> tuple[str, ...]:
         """Names of the checks, in the order of `CHECKS`."""
         return tuple(name for name in CHECKS if name in self.settings.names)
+
+    def check_arguments(self, bound: BoundGraph, arch: str | None) -> None:
+        """With checks on, GraphError for launches that contradict their kernel's signature, type by type."""
+        if self.settings.names and bound.source.kernels:
+            from kgrun.runtime.checks.target import check_arguments_of
+
+            check_arguments_of(bound, arch or "sm_80")
 
     def attach(self, device: Device, program: Program) -> None:
         """Tell a CPU device, before it prepares the program's steps, what to follow in custom kernels."""
@@ -80,6 +88,7 @@ class _Looking:
         self._operands: dict[int, tuple[Operand, ...]] = {}
         self._inputs: dict[int, list[tuple[Operand, Array]]] = {}
         self._tainted: set[int] = set()  # buffers that hold NaN or infinity which was reported, or came from outside
+        self._incomplete: set[int] = set()  # buffers with elements that nothing wrote
         self._redzones: Redzones | None = None
         if "redzone" in self.names:
             from kgrun.runtime.checks.redzones import Redzones
@@ -88,6 +97,7 @@ class _Looking:
 
     def start(self) -> None:
         self._tainted.clear()
+        self._incomplete.clear()
         if self._redzones is not None:
             self._redzones.start()
 
@@ -100,7 +110,7 @@ class _Looking:
         if "init" in self.names:
             for each in operands:
                 if not each.initialised:
-                    device.upload(address(each.pointer), poison(each.dtype, each.nbytes))
+                    device.upload(address(each.pointer), poison(each.dtype, each.nbytes, each.pointer.buffer))
         if "readonly" in self.names and "bounds" not in self.names:  # which suppresses and reports such writes
             self._inputs[step.index] = [(each, self._bytes(each)) for each in operands if each.readonly]
 
@@ -132,10 +142,15 @@ class _Looking:
         for each in self._operands[step.index]:
             if not each.output or each.initialised:
                 continue
-            left = unwritten(self._bytes(each), each.dtype)
+            if DTYPES[each.dtype].itemsize <= 2 and not self._incomplete.isdisjoint(step.reads):
+                # Poison of so few bits, copied from an input, may look like the output's own.
+                self._incomplete.add(each.pointer.buffer)
+                continue
+            left = unwritten(self._bytes(each), each.dtype, each.pointer.buffer)
             count = int(np.count_nonzero(left))
             if count:
                 fresh[each.name] = left
+                self._incomplete.add(each.pointer.buffer)
                 first = int(np.argmax(left))
                 what = element_text(each.name, each.shape, first)
                 message = f"{step.name!r} ({step.op}) never wrote {what}: {count:,} of {left.size:,} elements"

@@ -17,7 +17,7 @@ from kgrun.runtime.compile.ptx.parse import parse_module
 ParamKind = Literal["pointer", "scalar", "struct"]
 
 # A variable template whose instance's name spells the kernel's type: the compiler itself tells the signature.
-_PROBE = '\n#line 1 "kgrun-signature-probe"\ntemplate <class F> __device__ int kgrun_signature = 0;\n'
+PROBE = '\n#line 1 "kgrun-signature-probe"\ntemplate <class F> __device__ int kgrun_signature = 0;\n'
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ def signature_of_source(
 
     Raises `CompileError` where the source or the entry does not compile.
     """
-    probe = f"&kgrun_signature<decltype({entry})>"
+    probe = probe_expression(entry)
     compiled = compile_cuda(
-        source + _PROBE,
+        source + PROBE,
         name=name,
         arch=arch,
         options=options,
@@ -73,11 +73,20 @@ def signature_of_source(
     )
     symbol = compiled.lowered_names[entry]
     plain = signature_of_ptx(compiled.image.decode(), symbol, name=name)
-    types = mangling.function_parameters(compiled.lowered_names[probe])
-    if types is None or len(types) != len(plain.params):
-        return plain
-    params = [_named(param, kind) for param, kind in zip(plain.params, types, strict=True)]
-    return replace(plain, params=params)
+    return replace(plain, params=typed(plain.params, compiled.lowered_names[probe]))
+
+
+def probe_expression(entry: str) -> str:
+    """The name expression whose symbol, in a source that ends with `PROBE`, spells the type of `entry`."""
+    return f"&kgrun_signature<decltype({entry})>"
+
+
+def typed(params: list[ParamInfo], probe_symbol: str) -> list[ParamInfo]:
+    """Parameters with the C++ types that the symbol of a probe spells; as they were where it cannot be read."""
+    types = mangling.function_parameters(probe_symbol)
+    if types is None or len(types) != len(params):
+        return params
+    return [_named(param, kind) for param, kind in zip(params, types, strict=True)]
 
 
 def signature_of_ptx(ptx: str, symbol: str, *, name: str) -> KernelSignature:

@@ -92,6 +92,7 @@ class StepTimes:
         floor_ns: what the method says of a step that does nothing.
         ramp_ns: of each time, the part that a step before it would hide in a run.
         start_ns: what a whole run takes before its first step.
+        run_ns: what all steps take in a row, among runs of the same; 0 where that was not measured.
         notes: why another method was used than the one asked for.
     """
 
@@ -100,6 +101,7 @@ class StepTimes:
     floor_ns: int
     ramp_ns: int = 0
     start_ns: int = 0
+    run_ns: int = 0
     notes: Sequence[str] = ()
 
 
@@ -137,7 +139,7 @@ class Device(Protocol):
         ...
 
     def capture(self, prepared: Sequence[PreparedStep], after: Sequence[Sequence[int]]) -> Replay | None:
-        """The steps as one unit in which step i waits for the steps `after[i]`; None where the device has no such thing.
+        """The steps as one unit in which step i waits for the steps `after[i]`; None where the device has none.
 
         Raises:
             NotCapturable: one of the steps cannot be part of it.

@@ -8,28 +8,30 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, DoesNotFit, GraphError
 from kgrun.graphs.limits import check_launch, limits_of
-from kgrun.runtime.devices.base import Address, DeviceInfo, NotCapturable, PreparedStep, Replay, StepTimes
+from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
 from kgrun.runtime.devices.cuda_driver import Driver, PyCudaDriver
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
-from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, KernelCode, Launch, LibraryCall, Step
+from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, capturable, fault, issue_loop
+from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step
 
 if TYPE_CHECKING:
     import numpy as np
 
     from kgrun.runtime.devices.cuda_blas import Blas
-    from kgrun.runtime.devices.cuda_timing import LaunchCosts
+    from kgrun.runtime.devices.cuda_measure import CudaTiming
+    from kgrun.runtime.devices.cuda_nvml import GpuSensors
+    from kgrun.runtime.report import GpuState, Roofline
 
     Array = np.ndarray[Any, Any]
 
 __all__ = ["CudaDevice", "gpu_status"]
 
 _REMEMBERED = 4_096  # names of steps kept to say where an asynchronous fault may come from
-_NAMED = 8
-_EMPTY = 'extern "C" __global__ void empty() {}'
+_TIMING = Timing()
 
 
 class CudaDevice:
@@ -51,7 +53,8 @@ class CudaDevice:
         self._sizes: dict[int, int] = {}
         self._held = self._peak = 0
         self._lost = self._closed = False
-        self._costs: LaunchCosts | None = None
+        self._timing: CudaTiming | None = None
+        self._sensors: tuple[GpuSensors | None] | None = None
         self.issued: deque[str | tuple[str, ...]] = deque(maxlen=_REMEMBERED)  # names since the last synchronisation
 
     # Memory
@@ -132,29 +135,54 @@ class CudaDevice:
                 to, of = address(target), address(source)
                 return Prepared(self, step.name, (lambda: driver.copy(to, of, nbytes)) if nbytes else _nothing)
             case HostCall():
-                return Prepared(self, step.name, self._prepare_host_call(work, address), "host clock")
+                return Prepared(self, step.name, self._prepare_host_call(work, address), ON_HOST)
             case LibraryCall(library="cublas"):
                 return Prepared(self, step.name, self._library().prepare(work, address))
         raise DeviceUnavailable(f"{work.library}.{work.routine} is not available on a GPU", code="KG711")
 
     def capture(self, prepared: Sequence[PreparedStep], after: Sequence[Sequence[int]]) -> Replay:
         """The steps as one CUDA graph; NotCapturable names a step that runs on the host."""
-        steps = _capturable(prepared)
-        replay = self._guard("capturing the steps", self.driver.capture, [step.raw for step in steps], after)
-        return _DeviceReplay(self, replay, [step.name for step in steps])
+        steps = capturable(prepared)
+        replay = self._guard("capturing the steps", self.driver.capture, [step.issue for step in steps], after)
+        return DeviceReplay(self, replay, [step.name for step in steps])
 
-    def time_steps(self, prepared: Sequence[PreparedStep], runs: int) -> StepTimes | None:
-        """Times of the steps in graphs of repeats; None where a step cannot be captured."""
-        from kgrun.runtime.devices.cuda_timing import launch_costs, time_steps
+    def issue_loop(self, prepared: Sequence[PreparedStep]) -> Callable[[], None]:
+        """One call that issues all steps one by one: packed driver calls and nothing else."""
+        return issue_loop(self, prepared)
 
-        try:
-            calls = [step.raw for step in _capturable(prepared)]
-        except NotCapturable:
-            return None
-        timer = _ChainTimer(self)
-        if self._costs is None:
-            self._costs = launch_costs(timer, self._empty_launch())
-        return time_steps(timer, calls, runs, self._costs)
+    def time_steps(self, prepared: Sequence[PreparedStep], runs: int, timing: Timing = _TIMING) -> StepTimes | None:
+        """Times of the steps by the method asked for; None where events around each are that."""
+        return self._timing_of().time_steps(prepared, runs, timing)
+
+    def marks_floor(self) -> int:
+        """What an event pair says of an empty kernel."""
+        return self._timing_of().marks_floor()
+
+    def flush_cache(self) -> bool:
+        """Write more than the cache holds, in order with steps."""
+        self._timing_of().flush_cache()
+        return True
+
+    def read_state(self) -> GpuState | None:
+        """What the GPU's sensors say now; None where NVIDIA's management library or its package is missing."""
+        if self._sensors is None:
+            from kgrun.runtime.devices.cuda_nvml import open_sensors
+
+            self._sensors = (open_sensors(self.driver.facts.pci_bus_id),)
+        return self._sensors[0].read() if self._sensors[0] is not None else None
+
+    def roofline(self) -> Roofline | None:
+        """Peak rates of this GPU: measured once, then kept on disk."""
+        from kgrun.runtime.devices.cuda_roofline import measured_roofline
+
+        return measured_roofline(self)
+
+    def _timing_of(self) -> CudaTiming:
+        if self._timing is None:
+            from kgrun.runtime.devices.cuda_measure import CudaTiming
+
+            self._timing = CudaTiming(self)
+        return self._timing
 
     def synchronize(self) -> None:
         """Wait until all issued steps ended; DeviceFault when one failed."""
@@ -181,6 +209,8 @@ class CudaDevice:
         except self.driver.errors:
             self._lost = True
         self._closed = True
+        if self._sensors is not None and self._sensors[0] is not None:
+            self._sensors[0].close()
         if self._lost:
             self.driver.close(True)  # first, so that what is dropped below goes silently
         for release in (self._staging.close, self.code.clear, self._close_blas, self._sizes.clear):
@@ -207,11 +237,6 @@ class CudaDevice:
             )
         except self.driver.errors as error:
             self._fail(error, f"preparing {step.name}")
-
-    def _empty_launch(self) -> Callable[[], None]:
-        code = KernelCode(_EMPTY, None, "cuda", "kgrun:empty.cu", "empty")
-        function = self._guard("loading a kernel", self.code.kernel, code).function
-        return self.driver.launcher(function, (1, 1, 1), (32, 1, 1), b"", 0, None, False)
 
     def _check_launch(self, step: Step, launch: Launch, kernel: LoadedKernel) -> None:
         limits = limits_of(self.driver.facts.arch)
@@ -298,7 +323,7 @@ class CudaDevice:
         self._lost = True
         issued = (name for names in self.issued for name in ((names,) if isinstance(names, str) else names))
         suspects = tuple(dict.fromkeys(issued)) or ((step,) if step else ())
-        raise _fault(error, doing, suspects) from error
+        raise fault(error, doing, suspects) from error
 
     def _does_not_fit(self, nbytes: int) -> DoesNotFit:
         free, total = self.driver.memory()
@@ -314,90 +339,5 @@ class CudaDevice:
         )
 
 
-class Prepared:
-    """A step ready to be issued. `raw` is the bare call, for loops that count every nanosecond."""
-
-    __slots__ = ("_device", "method", "name", "raw")
-
-    def __init__(self, device: CudaDevice, name: str, raw: Callable[[], None], method: str = "stream events") -> None:
-        self._device, self.name, self.raw, self.method = device, name, raw, method
-
-    def launch(self) -> None:
-        """Issue the step; DeviceFault when the driver refuses it or an earlier step has failed."""
-        device = self._device
-        device.driver.activate()
-        device.issued.append(self.name)
-        try:
-            self.raw()
-        except device.driver.errors as error:
-            device._fail(error, f"launching {self.name}", self.name)
-
-
-class _DeviceReplay:
-    """A captured graph whose faults are laid to its steps."""
-
-    def __init__(self, device: CudaDevice, replay: Replay, names: Sequence[str]) -> None:
-        self._device, self._replay = device, replay
-        self.names = tuple(names)
-
-    def launch(self) -> None:
-        """Issue the whole graph; DeviceFault when the driver refuses it or an earlier step has failed."""
-        device = self._device
-        device.driver.activate()
-        device.issued.append(self.names)
-        try:
-            self._replay.launch()
-        except device.driver.errors as error:
-            device._fail(error, "launching the graph")
-
-    def close(self) -> None:
-        """Destroy the graph; silent, may be called twice."""
-        if not self._device._lost and not self._device._closed:
-            self._device.driver.activate()
-            self._replay.close()
-
-
-class _ChainTimer:
-    """Calls captured in a row and timed by events around their replay."""
-
-    def __init__(self, device: CudaDevice) -> None:
-        self._device = device
-
-    def chain(self, calls: Sequence[Callable[[], Any]]) -> Replay:
-        """A replay in which each call waits for the one before it."""
-        device = self._device
-        order = [[i - 1] if i else [] for i in range(len(calls))]
-        replay = device._guard("capturing a step", device.driver.capture, calls, order)
-        return _DeviceReplay(device, replay, [])
-
-    def timed(self, replay: Replay) -> int:
-        """Nanoseconds of one replay."""
-        start = self._device.record()
-        replay.launch()
-        return self._device.elapsed_ns(start, self._device.record())
-
-
-def _capturable(prepared: Sequence[PreparedStep]) -> list[Prepared]:
-    steps = [step for step in prepared if isinstance(step, Prepared)]
-    for step in steps:
-        if step.method == "host clock":
-            raise NotCapturable(f"{step.name} runs on the host")
-    return steps
-
-
 def _nothing() -> None:
     """A step of no bytes."""
-
-
-def _fault(error: Exception, doing: str, suspects: Sequence[str]) -> DeviceFault:
-    found = translate(error, doing)
-    details = dict(found.details) | {"suspects": list(suspects[-_NAMED:])}
-    what = found.message.partition(": ")[2]
-    if len(suspects) == 1:
-        return DeviceFault(f"{suspects[0]}: {what}", code="KG601", help=found.help, details=details)
-    shown = ", ".join(suspects[-_NAMED:])
-    more = f" and {len(suspects) - _NAMED} before" if len(suspects) > _NAMED else ""
-    message = f"{what}, found while {doing}" + (f"; issued since the last wait: {shown}{more}" if suspects else "")
-    return DeviceFault(
-        message, code="KG601", help=f"{found.help}; run with --sync-each to find the kernel", details=details
-    )

@@ -43,13 +43,17 @@ class LoadFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What the driver says of a device. `cuda` is the CUDA version the driver supports."""
+    """What the driver says of a device: `cuda`, the version it supports; `l2_bytes`, 0 where it does not tell;
+    `pci_bus_id`, by which NVIDIA's other libraries find the same device.
+    """
 
     name: str
     arch: str
     total_memory: int
     shared_optin: int
     cuda: tuple[int, int]
+    l2_bytes: int = 0
+    pci_bus_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +302,8 @@ def _facts(cuda: Any, device: Any) -> DeviceFacts:
         total_memory=int(device.total_memory()),
         shared_optin=int(device.get_attribute(optin)),
         cuda=(version // 1000, version % 1000 // 10),
+        l2_bytes=int(device.get_attribute(attribute.L2_CACHE_SIZE)) if hasattr(attribute, "L2_CACHE_SIZE") else 0,
+        pci_bus_id=device.pci_bus_id() if hasattr(device, "pci_bus_id") else "",
     )
 
 

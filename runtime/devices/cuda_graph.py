@@ -45,7 +45,7 @@ class GraphReplay:
     """
 
     def __init__(self, stream: int, graph: Any) -> None:
-        self._stream = stream
+        self._stream = _api().CUstream(stream)  # made once: a launch should cost the host little
         self._graph = graph
         self._exec: Any = None
         try:

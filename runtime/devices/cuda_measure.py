@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kgrun.runtime.devices.base import PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_cupti import Unavailable, kernel_times
-from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, own
+from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared
 from kgrun.runtime.devices.cuda_timing import LaunchCosts, launch_costs, time_steps
 from kgrun.runtime.program import KernelCode
 
@@ -52,9 +53,9 @@ class CudaTiming:
 
     def time_steps(self, prepared: Sequence[PreparedStep], runs: int, timing: Timing) -> StepTimes | None:
         """As `Device.time_steps`."""
-        if timing.method == "events":
+        steps = [step for step in prepared if isinstance(step, Prepared)]
+        if timing.method == "events" or len(steps) != len(prepared):
             return None
-        steps = own(prepared)
         calls = [step.raw for step in steps]
         if self._costs is None:
             self._costs = launch_costs(self, self._empty_call())
@@ -68,7 +69,7 @@ class CudaTiming:
                 notes.append(f"no times by CUPTI: {reason}; graphs of repeats are used")
         on_host = frozenset(i for i, step in enumerate(steps) if step.method == ON_HOST)
         found = time_steps(self, calls, runs, self._costs, timing, self._flush, on_host)
-        return StepTimes(found.samples, found.methods, found.floor_ns, found.ramp_ns, found.start_ns, notes)
+        return replace(found, notes=notes)
 
     def marks_floor(self) -> int:
         """What an event pair says of an empty kernel."""

@@ -64,10 +64,9 @@ class GpuSensors:
 def open_sensors(pci_bus_id: str, nvml: Any = None) -> GpuSensors | None:
     """Sensors of the GPU at that bus address; None where they cannot be read. `nvml` stands in for the package."""
     if nvml is None:
-        try:
-            import pynvml as nvml
-        except ImportError:
-            return None
+        nvml = _library()
+    if nvml is None:
+        return None
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
@@ -77,3 +76,11 @@ def open_sensors(pci_bus_id: str, nvml: Any = None) -> GpuSensors | None:
     except nvml.NVMLError:
         nvml.nvmlShutdown()
         return None
+
+
+def _library() -> Any:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    return pynvml

@@ -27,9 +27,13 @@ class Prepared:
 
     def launch(self) -> None:
         """Issue the step; DeviceFault when the driver refuses it or an earlier step has failed."""
+        self._device.driver.activate()
+        self._device.issued.append(self.name)
+        self.issue()
+
+    def issue(self) -> None:
+        """The bare call with errors that name the step, for a capture too."""
         device = self._device
-        device.driver.activate()
-        device.issued.append(self.name)
         try:
             self.raw()
         except device.driver.errors as error:
@@ -38,8 +42,8 @@ class Prepared:
 
 def issue_loop(device: CudaDevice, prepared: Sequence[PreparedStep]) -> Callable[[], None]:
     """One call that issues all steps: nothing but the packed driver calls in the loop."""
-    steps = own(prepared)
-    raw, names = [step.raw for step in steps], tuple(step.name for step in steps)
+    raw = [step.raw if isinstance(step, Prepared) else step.launch for step in prepared]
+    names = tuple(step.name if isinstance(step, Prepared) else "a step" for step in prepared)
 
     def run() -> None:
         device.driver.activate()
@@ -84,16 +88,11 @@ class DeviceReplay:
             self._replay.close()
 
 
-def own(prepared: Sequence[PreparedStep]) -> list[Prepared]:
-    """The same steps by their own type."""
-    steps = [step for step in prepared if isinstance(step, Prepared)]
-    assert len(steps) == len(prepared), "steps of another device"
-    return steps
-
-
 def capturable(prepared: Sequence[PreparedStep]) -> list[Prepared]:
     """The steps, all of which can be captured; NotCapturable names one that runs on the host."""
-    steps = own(prepared)
+    steps = [step for step in prepared if isinstance(step, Prepared)]
+    if len(steps) != len(prepared):
+        raise NotCapturable("steps are left out or watched")
     for step in steps:
         if step.method == ON_HOST:
             raise NotCapturable(f"{step.name} runs on the host")

@@ -27,7 +27,11 @@ _MANY = 64
 _MOST_REPEATS = 256
 _LEAST_REPEATS = 4
 _LEAST_REPEATS_AFTER_LEAD = 8  # what comes before is taken off: its noise must not weigh
+_LONG_NS = 5_000_000  # so long a step needs no repeats in a graph
+_MOST_NS = 500_000_000  # for one step, as long as it has a few runs
+_FEWEST_RUNS = 3
 _LEAST_RUNS = 5
+_MOST_NODES = 4_096
 _RUNS_OF_ALL = 2_000
 _CALIBRATION_RUNS = 15
 
@@ -90,17 +94,29 @@ def time_steps(
         lead = ([flush] if timing.cold and flush is not None else []) + [calls[i] for i in timing.again.get(index, ())]
         samples.append(_sample(timer, call, lead, runs, wanted, costs))
     methods = [METHOD if times else "" for times in samples]
-    return StepTimes(samples, methods, 2 * costs.empty, costs.empty, costs.graph)
+    whole = bool(calls) and not (timing.cold or timing.once or on_host)
+    run_ns = _run(timer, calls, [times[len(times) // 2] for times in map(sorted, samples)], costs) if whole else 0
+    return StepTimes(samples, methods, 2 * costs.empty, costs.empty, costs.graph, run_ns)
+
+
+def _run(timer: GraphTimer, calls: Sequence[Call], times: Sequence[int], costs: LaunchCosts) -> int:
+    """Nanoseconds of all calls in a row, among repeats of the same: cache and code are as a run finds them."""
+    once = max(sum(times), 1)
+    least = 1 if once > _LONG_NS else _LEAST_REPEATS
+    repeats = max(min(max(least, _WANTED_NS // once), _MOST_REPEATS, _MOST_NODES // len(calls)), 1)
+    runs = min(_CALIBRATION_RUNS, max(_FEWEST_RUNS, _MOST_NS // (once * repeats)))
+    return max(_median_replay(timer, list(calls) * repeats, runs) - costs.graph, 0) // repeats
 
 
 def _sample(
     timer: GraphTimer, call: Call, lead: Sequence[Call], runs: int, wanted: int, costs: LaunchCosts
 ) -> list[int]:
-    """Nanoseconds of `call`, `runs` times, each with `lead` right before it."""
+    """Nanoseconds of `call`, `runs` times or fewer where it is long, each with `lead` right before it."""
     unit = [*lead, call]
     once = max(_median_replay(timer, unit, 2) - costs.graph, 1)
-    least = _LEAST_REPEATS_AFTER_LEAD if lead else _LEAST_REPEATS
+    least = 1 if once > _LONG_NS else _LEAST_REPEATS_AFTER_LEAD if lead else _LEAST_REPEATS
     repeats = max(least, min(_MOST_REPEATS, wanted // once))
+    runs = min(runs, max(_FEWEST_RUNS, _MOST_NS // (once * repeats)))
     base = _median_replay(timer, list(lead) * repeats, _LEAST_RUNS) if lead else costs.graph
     replay = timer.chain(unit * repeats)
     try:

@@ -16,11 +16,13 @@ from typing import Any
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.data import file_name, save_bytes
 from kgrun.graphs.errors import KgrunError, UsageError
+from kgrun.runtime.program import Launch
 from kgrun.runtime.repro.arrays import LIMIT_BYTES, Array, Stored, store_arrays
+from kgrun.runtime.repro.folder import check_folder
 from kgrun.runtime.repro.slice import Document, cut_graph, kept_nodes, set_kernel
 from kgrun.runtime.repro.sources import copy_sources
 
-__all__ = ["LIMIT_BYTES", "Bundle", "Case", "check_folder", "write_bundle"]
+__all__ = ["LIMIT_BYTES", "Bundle", "Case", "write_bundle"]
 
 GRAPH = "graph.json"
 
@@ -59,16 +61,6 @@ class Bundle:
     folder: Path
     command: str
     notes: tuple[str, ...]
-
-
-def check_folder(folder: Path) -> None:
-    """UsageError KG258 unless a bundle can take the place of `folder`: it is not there, or is empty."""
-    try:
-        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    except OSError as error:
-        raise UsageError(f"cannot write {folder}: {error.strerror or error}", code="KG258") from None
-    if taken:
-        raise UsageError(f"--repro: {folder} is there already", code="KG258", help="name a folder that is new or empty")
 
 
 def write_bundle(folder: Path, case: Case) -> Bundle:
@@ -145,24 +137,27 @@ def _try(staging: Path, external: bool) -> None:
 
 
 def _write_cubins(staging: Path, case: Case, nodes: list[BoundNode]) -> list[str]:
-    """The machine code of each kernel, from the compile cache where it is there."""
+    """The machine code of each kernel, from the compile cache where it is there; notes on those that have none."""
     from kgrun.runtime.devices.cuda_code import kernel_image
-    from kgrun.runtime.lower.work import kernel_code
+    from kgrun.runtime.lower import lower
 
-    names = sorted({node.launch.kernel for node in nodes if node.launch is not None})
+    wanted = {node.launch.kernel for node in nodes if node.launch is not None}
+    try:
+        steps = lower(case.bound, "cuda").steps
+    except KgrunError as error:
+        return [f"no cubins: {error.message}"]
+    codes = {step.work.code.kernel: step.work.code for step in steps if isinstance(step.work, Launch)}
     missing = []
-    for name in names:
+    for name in sorted(wanted & codes.keys()):
+        if codes[name].language != "cuda":
+            continue
         try:
-            code = kernel_code(case.bound, name, case.bound.source.kernels[name])
-            if code.language != "cuda":
-                continue
-            image = kernel_image(code, case.arch or "")
-            (staging / "cubins").mkdir(exist_ok=True)
-            save_bytes(staging / "cubins" / f"{file_name(name)}.{case.arch}.cubin", image)
-        except UsageError:
-            raise
+            image = kernel_image(codes[name], case.arch or "")
         except KgrunError:
             missing.append(name)
+            continue
+        (staging / "cubins").mkdir(exist_ok=True)
+        save_bytes(staging / "cubins" / f"{file_name(name)}.{case.arch}.cubin", image)
     return [f"no cubin of {', '.join(missing)}: the source does not compile"] if missing else []
 
 

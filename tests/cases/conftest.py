@@ -126,4 +126,25 @@ def value(result: Result, name: str) -> Any:
     return next(row["value"] for row in result.json()["outputs"] if row["name"] == name)
 
 
+IN = {"role": "input", "dtype": "float32", "shape": ["n"], "init": {"uniform": [-1, 1]}}
+
+
+def op(name: str, op: str, inputs: Any, output: str, **more: Any) -> dict[str, Any]:
+    """A node with one output."""
+    return {"name": name, "op": op, "inputs": list(inputs), "outputs": [output], **more}
+
+
+def plan(done: Result) -> dict[str, Any]:
+    """The rows of a plan by name."""
+    assert done.code == 0, done.out + done.err
+    return {row["name"]: row for row in done.json()["tensors"]}
+
+
+def together(a: Any, b: Any) -> bool:
+    """Whether two rows of a plan share bytes while both live."""
+    lives = a["first_step"] <= b["last_step"] and b["first_step"] <= a["last_step"]
+    spans = a["offset"] < b["offset"] + b["aligned_bytes"] and b["offset"] < a["offset"] + a["aligned_bytes"]
+    return bool(a["space"] == b["space"] and lives and spans)
+
+
 ON_EACH_DEVICE = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -31,7 +31,9 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("words", [["plan-memory", "GRAPH"], ["validate", "GRAPH"], ["--help"], ["schema"], ["doctor"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["plan-memory", "GRAPH"], ["validate", "GRAPH"], ["--help"], ["schema"], ["doctor"], ["--version"]]
+)
 def test_env_02_commands_that_need_no_gpu_work_without_a_driver(process: Any, write: Any, words: Any) -> None:
     path = str(write(relu()))
     done = process(*[path if word == "GRAPH" else word for word in words], code=NO_DRIVER)
@@ -80,7 +82,17 @@ def test_env_04_outputs_that_differ_are_no_success(
             np.savez(file, y=array)
         else:
             save_file({"y": np.ascontiguousarray(array)}, file)
-        return kgrun("execute", write(relu()), "--device", "cpu", "--input", f"x={tmp_path / 'x.npy'}", "--expected", file, "--json")
+        return kgrun(
+            "execute",
+            write(relu()),
+            "--device",
+            "cpu",
+            "--input",
+            f"x={tmp_path / 'x.npy'}",
+            "--expected",
+            file,
+            "--json",
+        )
 
     assert run(right).code == 0
     done = run(wrong)
@@ -108,7 +120,14 @@ def three(second: str) -> dict[str, Any]:
     """Three launches; the second one is at fault."""
     kernels = {name: {"source": text, "entry": "k"} for name, text in (("good", GOOD), ("bad", second))}
     nodes = [
-        {"name": f"step{i}", "kernel": kernel, "outputs": [f"y{i}"], "grid": [1], "block": [1], "after": [f"step{i - 1}"] if i else []}
+        {
+            "name": f"step{i}",
+            "kernel": kernel,
+            "outputs": [f"y{i}"],
+            "grid": [1],
+            "block": [1],
+            "after": [f"step{i - 1}"] if i else [],
+        }
         for i, kernel in enumerate(["good", "bad", "good"])
     ]
     tensors = {f"y{i}": {"dtype": "float32", "shape": [4]} for i in range(3)}

@@ -87,7 +87,11 @@ def test_launch_03_arguments_that_are_not_the_kernels_are_refused_before_the_lau
     assert words in done.error
 
 
-VECTORS = [("float4", "float4", [1.5, -2, 3, 4], 4), ("int4", "int4", [1, -2, 3, 4], 4), ("double2", "double2", [1, 2], 2)]
+VECTORS = [
+    ("float4", "float4", [1.5, -2, 3, 4], 4),
+    ("int4", "int4", [1, -2, 3, 4], 4),
+    ("double2", "double2", [1, 2], 2),
+]
 
 
 @ON_EACH_DEVICE
@@ -97,10 +101,13 @@ def test_launch_05_a_vector_by_value_lies_at_its_own_alignment(
     kgrun: Any, write: Any, kind: str, c_type: str, elements: Any, count: int, before: str, device: str
 ) -> None:
     stores = " ".join(f"out[{i}] = v.{axis};" for i, axis in enumerate("xyzw"[:count]))
-    source = f'extern "C" __global__ void k({before} a, {c_type} v, double* out, char z) {{ {stores} out[{count}] = a + z; }}'
+    parameters = f"{before} a, {c_type} v, double* out, char z"
+    source = f'extern "C" __global__ void k({parameters}) {{ {stores} out[{count}] = a + z; }}'
     name = {"char": "int8", "int": "int32", "long long": "int64"}[before]
     args = [{name: 5}, {kind: elements}, "y", {"int8": 2}]
-    done = kgrun("execute", write(launch(source, args=args, out=("float64", [count + 1]))), "--device", device, "--json")
+    done = kgrun(
+        "execute", write(launch(source, args=args, out=("float64", [count + 1]))), "--device", device, "--json"
+    )
     assert value(done, "y") == [*elements, 7]
 
 
@@ -116,7 +123,9 @@ def test_launch_07_half_scalars_are_rounded_once(
     kgrun: Any, write: Any, kind: str, number: Any, bits: int, device: str
 ) -> None:
     source = 'extern "C" __global__ void k(int* y, unsigned short h) { y[0] = h; }'
-    done = kgrun("execute", write(launch(source, args=["y", {kind: number}], out=("int32", [1]))), "--device", device, "--json")
+    done = kgrun(
+        "execute", write(launch(source, args=["y", {kind: number}], out=("int32", [1]))), "--device", device, "--json"
+    )
     assert value(done, "y") == [bits]
 
 
@@ -145,7 +154,9 @@ SHARED = """extern "C" __global__ void k(float* y) {
 def shared(nbytes: int, static: int = 0) -> dict[str, Any]:
     source = SHARED.replace("LAST", str(nbytes - 1))
     if static:
-        source = source.replace("extern __shared__", f"__shared__ volatile char own[{static}]; own[0] = 1; extern __shared__")
+        source = source.replace(
+            "extern __shared__", f"__shared__ volatile char own[{static}]; own[0] = 1; extern __shared__"
+        )
     return launch(source, shared=nbytes, out=("float32", [1]))
 
 

@@ -33,7 +33,8 @@ def test_yaml_01_scientific_notation_is_a_float(kgrun: Any, write: Any, text: st
 
 @pytest.mark.parametrize("text", ["1e-5", "1e5", "1.0e+10", "-1E-3"])
 def test_yaml_01_json_and_yaml_agree(text: str) -> None:
-    graph = '{"kgrun": 1, "tensors": {"x": {"role": "constant", "dtype": "float64", "value": [%s]}}}' % text
+    graph = '{"kgrun": 1, "tensors": {"x": {"role": "constant", "dtype": "float64", "value": [NUMBER]}}}'
+    graph = graph.replace("NUMBER", text)
     as_json, as_yaml = (parse_graph(graph.encode(), name="g", format=form) for form in ("json", "yaml"))
     assert as_json.tensors["x"].value == as_yaml.tensors["x"].value
     assert isinstance(as_json.tensors["x"].value[0], float)
@@ -170,7 +171,9 @@ def test_fmt_01_bf16_of_safetensors_is_taken_bit_by_bit(kgrun: Any, write: Any, 
     assert np.array_equal(np.load(out / "y.npy").view(np.uint16), BITS)
 
 
-@pytest.mark.parametrize(("raw", "dtype"), [("V2", "float32"), ("V2", "float8_e5m2"), ("V1", "bfloat16"), ("V4", "float32")])
+@pytest.mark.parametrize(
+    ("raw", "dtype"), [("V2", "float32"), ("V2", "float8_e5m2"), ("V1", "bfloat16"), ("V4", "float32")]
+)
 def test_fmt_01_raw_bytes_of_another_width_are_refused(
     kgrun: Any, write: Any, tmp_path: Path, raw: str, dtype: str
 ) -> None:
@@ -208,7 +211,9 @@ def test_tvm_02_a_file_of_another_kind_is_named(
     assert ".json" in done.error
 
 
-@pytest.mark.parametrize(("name", "text", "word"), [("k.cu", "__global__ void k() {}", "CUDA"), ("k.ptx", ".version 8.0\n", "PTX")])
+@pytest.mark.parametrize(
+    ("name", "text", "word"), [("k.cu", "__global__ void k() {}", "CUDA"), ("k.ptx", ".version 8.0\n", "PTX")]
+)
 def test_tvm_02_kernel_code_is_named_too(kgrun: Any, tmp_path: Path, name: str, text: str, word: str) -> None:
     (tmp_path / name).write_text(text)
     done = kgrun("execute", tmp_path / name, "--json")

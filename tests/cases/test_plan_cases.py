@@ -10,26 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases.conftest import relu, value
+from tests.cases.conftest import IN, op, plan, relu, together, value
 from tests.graphs.random_graphs import random_graph
-
-IN = {"role": "input", "dtype": "float32", "shape": ["n"], "init": {"uniform": [-1, 1]}}
-
-
-def op(name: str, op: str, inputs: Any, output: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "op": op, "inputs": list(inputs), "outputs": [output], **more}
-
-
-def plan(done: Any) -> dict[str, Any]:
-    assert done.code == 0, done.out + done.err
-    return {row["name"]: row for row in done.json()["tensors"]}
-
-
-def together(a: Any, b: Any) -> bool:
-    lives = a["first_step"] <= b["last_step"] and b["first_step"] <= a["last_step"]
-    spans = a["offset"] < b["offset"] + b["aligned_bytes"] and b["offset"] < a["offset"] + a["aligned_bytes"]
-    return bool(a["space"] == b["space"] and lives and spans)
-
 
 # plan-02
 
@@ -37,7 +19,9 @@ def together(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("reader_first", [False, True])
 def test_plan_02_an_automatic_in_place_spares_what_others_read(kgrun: Any, write: Any, reader_first: bool) -> None:
     readers = [op("b", "Relu", "t", "u"), op("c", "Exp", "t", "v")]
-    graph = relu(nodes=[op("a", "Neg", "x", "t"), *(readers[::-1] if reader_first else readers), op("d", "Add", "uv", "y")])
+    graph = relu(
+        nodes=[op("a", "Neg", "x", "t"), *(readers[::-1] if reader_first else readers), op("d", "Add", "uv", "y")]
+    )
     done = kgrun("plan-memory", write(graph), "--target", "cpu", "--json")
     rows = plan(done)
     first = "c" if reader_first else "b"
@@ -52,10 +36,22 @@ def test_plan_02_the_callers_input_is_never_overwritten(kgrun: Any, write: Any, 
     x = np.array([-1, 2, -3, 4], np.float32)
     np.save(tmp_path / "x.npy", x)
     graph = relu(nodes=[op("a", "Relu", "x", "t"), op("b", "Sub", ["t", "x"], "y")])
-    words = ["execute", write(graph), "--device", "cpu", "--json", "--iterations", "3", "--input", f"x={tmp_path / 'x.npy'}"]
+    words = [
+        "execute",
+        write(graph),
+        "--device",
+        "cpu",
+        "--json",
+        "--iterations",
+        "3",
+        "--input",
+        f"x={tmp_path / 'x.npy'}",
+    ]
     done = kgrun(*words)
     assert value(done, "y") == [1, 0, 3, 0]
-    assert all(not row["granted"] and "input x" in row["reason"] for row in done.json()["inplace"] if row["input"] == "x")
+    assert all(
+        not row["granted"] and "input x" in row["reason"] for row in done.json()["inplace"] if row["input"] == "x"
+    )
     assert np.array_equal(np.load(tmp_path / "x.npy"), x)
 
 
@@ -74,7 +70,10 @@ def test_plan_02_the_callers_array_is_never_overwritten() -> None:
     ("nodes", "code", "words"),
     [
         ([op("a", "Relu", "x", "y", inplace={"y": "x"})], "KG354", "overwrite input 'x'"),
-        ([op("a", "Neg", "x", "t"), op("b", "Relu", "t", "u", inplace={"u": "t"}), op("c", "Add", "tu", "y")], "KG345", "'c' reads it"),
+        (
+            [op("a", "Neg", "x", "t"), op("b", "Relu", "t", "u", inplace={"u": "t"}), op("c", "Add", "tu", "y")],
+            "KG345", "'c' reads it",
+        ),
     ],
     ids=["input", "later reader"],
 )  # fmt: skip
@@ -90,10 +89,14 @@ def test_plan_02_an_explicit_in_place_that_would_destroy_is_refused(
 
 
 @pytest.mark.parametrize("wanted", ["t1", "t2", "t3", "t4"])
-def test_plan_04_a_middle_tensor_named_as_output_keeps_its_bytes(kgrun: Any, write: Any, wanted: str, tmp_path: Path) -> None:
+def test_plan_04_a_middle_tensor_named_as_output_keeps_its_bytes(
+    kgrun: Any, write: Any, wanted: str, tmp_path: Path
+) -> None:
     chain = [op(f"s{i}", "Neg" if i % 2 else "Exp", [f"t{i}" if i else "x"], f"t{i + 1}") for i in range(6)]
     graph = write(relu(nodes=chain, outputs=["t6", wanted]))
-    runs = [kgrun("execute", graph, "--device", "cpu", "--json", "--memory", mode).json() for mode in ("planned", "none")]
+    runs = [
+        kgrun("execute", graph, "--device", "cpu", "--json", "--memory", mode).json() for mode in ("planned", "none")
+    ]
     digests = [{row["name"]: row["sha256"] for row in run["outputs"]} for run in runs]
     assert digests[0] == digests[1]
     assert set(digests[0]) == {"t6", wanted}
@@ -127,13 +130,15 @@ def test_plan_06_an_input_without_data_is_refused_before_the_run(kgrun: Any, wri
 
 
 def lasting(document: Any) -> Any:
-    return {key: value for key, value in document.items() if key != "plan_ns"} if isinstance(document, dict) else document
+    return (
+        {key: value for key, value in document.items() if key != "plan_ns"} if isinstance(document, dict) else document
+    )
 
 
 def test_plan_08_plans_do_not_depend_on_the_hash_seed(process: Any, write: Any) -> None:
     path = write(random_graph(random.Random(3), 40))
     texts = set()
-    for seed in range(8):
+    for seed in range(4):
         done = process("plan-memory", path, "--json", env={"PYTHONHASHSEED": str(seed)})
         texts.add(json.dumps(json.loads(done.out, object_hook=lasting)))
     assert len(texts) == 1
@@ -166,7 +171,7 @@ def test_plan_08_another_shape_gets_another_plan(kgrun: Any, write: Any, sizes: 
 @pytest.mark.parametrize(
     ("shape", "dtype", "nbytes"),
     [
-        ([65_536, 65_536], "float32", 17_179_869_184), ([2**31], "uint8", 2_147_483_648), ([2**31 - 1], "uint8", 2**31 - 1),
+        ([65_536, 65_536], "float32", 17_179_869_184), ([2**31], "uint8", 2**31), ([2**31 - 1], "uint8", 2**31 - 1),
         ([2**20, 2**20], "float64", 2**43), ([3, 2**31 + 1], "float16", 6 * (2**31 + 1)),
     ],
 )  # fmt: skip
@@ -198,107 +203,15 @@ def test_plan_10_dimensions_may_be_numpy_integers() -> None:
     assert made.static_bytes == 2 * 17_179_869_184
 
 
-# oom-01, oom-03, oom-05
-
-
-def test_oom_01_a_limit_that_does_not_fit_says_what_is_needed_and_by_whom(kgrun: Any, write: Any) -> None:
-    path = write(relu(dims={"n": 4096}, nodes=[op("a", "Neg", "x", "t"), op("b", "Exp", "x", "u"), op("c", "Add", "tu", "v"),
-                                               op("d", "ReduceSum", "v", "y")]))  # fmt: skip
-    memory = kgrun("plan-memory", path, "--json").json()["memory"]
-    least = memory["peak_bytes"]
-    assert kgrun("plan-memory", path, "--limit", str(least)).code == 0
-    done = kgrun("plan-memory", path, "--limit", str(least - 1), "--json")
-    assert done.code == 4
-    details = done.json()["error"]["details"]
-    assert details["lower_bound_bytes"] == memory["lower_bound_bytes"]
-    assert details["needed_bytes"] == details["smallest_feasible_limit_bytes"] == least
-    assert details["step"] in ("a", "b", "c", "d")
-    assert {row["name"] for row in details["culprits"]} & {"t", "u", "v"}
-    assert all(row["nbytes"] == 16_384 for row in details["culprits"])
-    assert f"{least:,}" in done.error
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_oom_01_every_limit_from_the_peak_on_is_met(kgrun: Any, write: Any, seed: int) -> None:
-    path = write(random_graph(random.Random(seed), 20))
-    least = kgrun("plan-memory", path, "--json").json()["memory"]["peak_bytes"]
-    for limit in (least, least + 1, 10 * least):
-        done = kgrun("plan-memory", path, "--limit", str(limit), "--json")
-        assert done.code == 0
-        assert done.json()["memory"]["peak_bytes"] <= limit
-    assert kgrun("plan-memory", path, "--limit", str(least - 1)).code in (0, 4)
-
-
-@pytest.mark.parametrize("where", ["workspace", "static", "dynamic"])
-def test_oom_03_the_limit_covers_every_class_and_names_the_one_that_does_not_fit(
-    kgrun: Any, write: Any, where: str
-) -> None:
-    large = 1 << 24  # floats: 64 MiB
-    nodes = [op("a", "Neg", "x", "t"), op("b", "Relu", "t", "y")]
-    graph = relu(dims={"n": large if where == "static" else 8}, nodes=nodes)
-    if where == "workspace":
-        nodes[0]["workspace"] = [4 * large]
-    if where == "dynamic":
-        graph["tensors"]["s"] = {"role": "constant", "value": [large, 1]}
-        graph["nodes"] = [op("a", "Expand", ["one", "s"], "t"), op("b", "ReduceSum", "t", "y")]
-        graph["tensors"]["one"] = IN | {"shape": [1]}
-    done = kgrun("plan-memory", write(graph), "--memory-limit", "32MiB", "--json")
-    assert done.code == 4
-    assert {"workspace": "workspace", "static": "input", "dynamic": "intermediate"}[where] in done.error
-
-
-CHALLENGE = Path(__file__).parent / "data"
-
-
-def csv(tmp_path: Path, rows: Any) -> Path:
-    path = tmp_path / "problem.csv"
-    lines = [f"b{i},{lower},{upper},{size}" for i, (lower, upper, size) in enumerate(rows)]
-    path.write_text("id,lower,upper,size\n" + "\n".join(lines) + "\n")
-    return path
-
-
-def random_rows(seed: int, count: int = 9) -> list[tuple[int, int, int]]:
-    chance = random.Random(seed)
-    rows = []
-    for _ in range(count):
-        lower = chance.randrange(6)
-        rows.append((lower, lower + 1 + chance.randrange(4), chance.randrange(1, 9)))
-    return rows
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_oom_05_the_limit_is_met_to_the_byte_and_the_verdict_is_honest(kgrun: Any, tmp_path: Path, seed: int) -> None:
-    path = csv(tmp_path, random_rows(seed))
-    free = kgrun("plan-memory", path, "--json").json()
-    best, bound = free["memory"]["peak_bytes"], free["memory"]["lower_bound_bytes"]
-    assert bound <= best
-    done = kgrun("plan-memory", path, "--limit", str(best), "--json")
-    assert done.code == 0
-    rows = done.json()["tensors"]
-    assert max(row["offset"] + row["nbytes"] for row in rows) <= best
-    assert not any(together(a, b) for i, a in enumerate(rows) for b in rows[:i])
-    done = kgrun("plan-memory", path, "--limit", str(best - 1), "--json")
-    assert done.code == 4
-    details = done.json()["error"]["details"]
-    assert details["proven"] == (bound > best - 1 or free["memory"]["optimal"])
-
-
-def test_oom_05_a_plan_that_needs_search_is_found_at_the_lower_bound(kgrun: Any, tmp_path: Path) -> None:
-    # Sums never exceed 10, yet first fit by size or by time needs 11 or more: only some orders reach 10.
-    rows = [(0, 2, 4), (0, 4, 3), (0, 3, 3), (2, 6, 2), (3, 5, 5), (5, 8, 5), (4, 8, 3), (6, 8, 2)]
-    sums = [sum(size for lower, upper, size in rows if lower <= t < upper) for t in range(8)]
-    done = kgrun("plan-memory", csv(tmp_path, rows), "--limit", str(max(sums)), "--json")
-    assert done.code == 0
-    assert done.json()["memory"]["peak_bytes"] == max(sums)
-
-
 # ctx-05
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_ctx_05_every_tensor_and_workspace_is_aligned(kgrun: Any, write: Any, target: str) -> None:
     sizes = {"a": 1, "b": 3, "c": 17, "d": 255, "e": 513, "v": 64}
-    tensors = {name: {"role": "input", "dtype": "uint8", "shape": [size], "init": {"fill": 0}} for name, size in sizes.items()}
+    tensors = {
+        name: {"role": "input", "dtype": "uint8", "shape": [size], "init": {"fill": 0}} for name, size in sizes.items()
+    }
     nodes = [op(f"n_{name}", "Equal", [name, name], f"{name}2", workspace=[7]) for name in sizes]
     nodes += [op(f"m_{name}", "Not", [f"{name}2"], f"{name}3") for name in sizes]
     graph = relu(dims={}, tensors=tensors, nodes=nodes, outputs=[f"{name}3" for name in sizes])
@@ -336,5 +249,29 @@ def test_ctx_05_float4_after_odd_tensors_runs(kgrun: Any, write: Any) -> None:
         "y": {"dtype": "float32", "shape": [4]},
     }
     node = {"name": "k0", "kernel": "k", "inputs": ["a", "b", "v"], "outputs": ["y"], "grid": [1], "block": [1]}
-    graph = {"kgrun": 1, "kernels": {"k": {"source": source, "entry": "k"}}, "tensors": tensors, "nodes": [node], "outputs": ["y"]}
+    graph = {
+        "kgrun": 1,
+        "kernels": {"k": {"source": source, "entry": "k"}},
+        "tensors": tensors,
+        "nodes": [node],
+        "outputs": ["y"],
+    }
     assert value(kgrun("execute", write(graph), "--device", "cuda", "--json"), "y") == [3, 1, 2, 3]
+
+
+# off-02: what is constant is never written back; nothing that a step touches is anywhere but on the device
+
+
+@pytest.mark.parametrize("source", ["constant", "parameter"])
+def test_off_02_steps_never_write_constants(write: Any, source: str) -> None:
+    from kgrun.graphs.bind import bind
+    from kgrun.graphs.load import load_graph
+    from kgrun.runtime.lower import lower
+
+    extra = {"value": [1.0] * 8} if source == "constant" else {"init": {"fill": 1}}
+    graph = relu(tensors={"x": IN, "c": {"role": source, "dtype": "float32", "shape": ["n"], **extra}})
+    graph["nodes"] = [op("a", "Add", "xc", "t"), op("b", "Mul", "tc", "u"), op("d", "Sub", "uc", "y")]
+    for target in ("cpu", "cuda"):
+        made = lower(bind(load_graph(write(graph))), target)
+        written = {index for step in made.steps for index in step.writes}
+        assert made.slots["c"].buffer not in written

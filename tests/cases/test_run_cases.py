@@ -224,7 +224,8 @@ def test_cli_01_the_command_line_library_is_bounded() -> None:
         (["execute", "missing.json"], 3), (["execute", "GRAPH", "--nonsense"], 2), (["nonsense"], 2), (["execute"], 2),
         (["execute", "GRAPH", "--dim", "n=1", "--dim", "n=2"], 2), (["plan-memory", "GRAPH", "--limit", "1"], 4),
         (["execute", "GRAPH", "--timeout", "0"], 2), (["explain", "GRAPH", "nobody"], 2),
-        (["execute", "GRAPH", "--iterations", "many"], 2), (["execute", "GRAPH", "--trace", "/nowhere/at/all.json", "--device", "cpu"], 2),
+        (["execute", "GRAPH", "--iterations", "many"], 2),
+        (["execute", "GRAPH", "--trace", "/nowhere/at/all.json", "--device", "cpu"], 2),
     ],
 )  # fmt: skip
 def test_cli_03_json_is_the_one_thing_on_stdout(process: Any, write: Any, words: Any, code: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -94,6 +95,63 @@ def graph_file(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+KERNELS = ("first", "second", "third")
+COPY = 'extern "C" __global__ void {0}(const float* x, float* y) {{ y[threadIdx.x] = x[threadIdx.x]; }}'
+
+
+@pytest.fixture
+def chain(graph_file: Any) -> Path:
+    """x -> first -> t0 -> second -> t1 -> third -> y."""
+    names = ["x", "t0", "t1", "y"]
+    tensors: dict[str, Any] = {"x": {"role": "input", "dtype": "float32", "shape": ["n"], "init": {"uniform": [-1, 1]}}}
+    tensors |= {name: {"dtype": "float32", "shape": ["n"]} for name in names[1:]}
+    nodes = [
+        {"name": f"n{i}", "kernel": k, "inputs": [names[i]], "outputs": [names[i + 1]], "grid": [1], "block": [8]}
+        for i, k in enumerate(KERNELS)
+    ]
+    kernels = {name: {"source": COPY.format(name), "entry": name} for name in KERNELS}
+    path: Path = graph_file(tensors=tensors, nodes=nodes, kernels=kernels)
+    return path
+
+
+class FakeGpu:
+    """`kgrun execute GRAPH --device cuda OPTIONS` on the stand-in, with faults in kernels (`stand_in/`)."""
+
+    def __init__(self, process: Command, graph: Path, folder: Path) -> None:
+        self._process, self._graph, self._folder = process, graph, folder
+
+    def _environment(self, tell: bool, faults: Mapping[str, str]) -> dict[str, str]:
+        here = Path(__file__).parent
+        paths = [str(here / "stand_in"), str(here.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "FAKE_FAULTS": json.dumps(faults),
+            "FAKE_ONCE": str(self._folder / "once"),
+            "FAKE_TELL": "1" if tell else "",
+        }
+
+    def __call__(self, *options: str | Path, graph: str | Path | None = None, stdin: str = "", **faults: str) -> Result:
+        """Run to the end; `--tell` among the options makes the driver say how it is closed."""
+        words = [option for option in options if option != "--tell"]
+        env = self._environment("--tell" in options, faults)
+        return self._process("execute", graph or self._graph, "--device", "cuda", *words, env=env, stdin=stdin)
+
+    def start(self, *options: str, **faults: str) -> subprocess.Popen[str]:
+        """Start it."""
+        words = ["execute", str(self._graph), "--device", "cuda", *options]
+        return subprocess.Popen(
+            [sys.executable, "-m", "kgrun.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | self._environment(False, faults),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
+        )  # fmt: skip
+
+
+@pytest.fixture
+def fake_gpu(process: Command, chain: Path, tmp_path: Path) -> FakeGpu:
+    """A machine with one GPU whose kernels fail as told."""
+    return FakeGpu(process, chain, tmp_path)
 
 
 NASTY = 'a"b\\c\n<T,8> [red]é\x1b[31m'

@@ -25,7 +25,8 @@ EXAMPLES = ("digits", "encoder_ops", "saxpy", "edges", "encoder")
 OPERATORS_ONLY = ("digits", "encoder_ops", "operators", "small")
 COMMANDS = (
     ["execute", "--device", "cpu"], ["execute", "--device", "cpu"], ["execute", "--device", "cpu", "--memory", "none"],
-    ["execute", "--device", "cpu", "--memory-limit", "1MiB", "--iterations", "2"], ["validate"], ["validate", "--strict"],
+    ["execute", "--device", "cpu", "--memory-limit", "1MiB", "--iterations", "2"],
+    ["validate"], ["validate", "--strict"],
     ["plan-memory"], ["plan-memory", "--target", "cpu", "--memory", "none"], ["plan-memory", "--limit", "10kB"],
     ["explain", "NAME"],
 )  # fmt: skip
@@ -90,7 +91,13 @@ def graph_of(call: OpCall) -> dict[str, Any]:
     outputs = [f"y{i}" for i in range(len(call.outputs))]
     node: dict[str, Any] = {"name": "node", "op": call.op, "inputs": names, "outputs": outputs}
     attributes = {k: list(v) if isinstance(v, tuple) else v for k, v in call.attributes.items() if v is not None}
-    return {"kgrun": 1, "name": call.op, "tensors": tensors, "nodes": [node | {"attributes": attributes}], "outputs": outputs}
+    return {
+        "kgrun": 1,
+        "name": call.op,
+        "tensors": tensors,
+        "nodes": [node | {"attributes": attributes}],
+        "outputs": outputs,
+    }
 
 
 def _tensor(kind: TensorType) -> dict[str, Any]:

@@ -5,7 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-CELLS = ("", "0", "1", "-1", "7", "9" * 19, "9" * 400, "1e5", "1.5", "nan", "x", '"', '"a\nb"', " 3 ", "0x10", "é", "\0")
+CELLS = (
+    "",
+    "0",
+    "1",
+    "-1",
+    "7",
+    "9" * 19,
+    "9" * 400,
+    "1e5",
+    "1.5",
+    "nan",
+    "x",
+    '"',
+    '"a\nb"',
+    " 3 ",
+    "0x10",
+    "é",
+    "\0",
+)
 CELLS_OF_GAPS = ("1-2", "2-1", "0-0:3", "1-2 3-4", "-", "1-")
 HEADERS = ("id", "lower", "upper", "size", "alignment", "gaps", "offset", "hint", "begin", "buffer", "", "id")
 
@@ -14,7 +32,13 @@ def csv_mutants(count: int, seed: int) -> Iterator[bytes]:
     """`count` small packing problems, each broken in one to three places; the same for the same `seed`."""
     chance = random.Random(seed)
     for _ in range(count):
-        columns = ["id", "lower", "upper", "size", *chance.sample(["alignment", "gaps", "offset", "hint"], chance.randrange(3))]
+        columns = [
+            "id",
+            "lower",
+            "upper",
+            "size",
+            *chance.sample(["alignment", "gaps", "offset", "hint"], chance.randrange(3)),
+        ]
         rows = [_row(columns, number, chance) for number in range(chance.choice((0, 1, 3, 30)))]
         table = [columns, *rows]
         for _ in range(chance.choice((1, 1, 2, 3))):

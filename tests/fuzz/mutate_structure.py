@@ -13,7 +13,18 @@ from kgrun.graphs.operators import all_schemas
 Graph = dict[str, Any]
 
 EXTENTS = (0, 0, 1, 1, 2, 3, 7, 8, 33, -1, -7, 4096, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1, 2**64 - 1)
-EXPRESSIONS = ("n", "n * 0", "n - 1", "n // 0", "n % 0", "cdiv(n, 0)", "-n", "n * n * n * n * n * n * n", "missing", "2 * 4")
+EXPRESSIONS = (
+    "n",
+    "n * 0",
+    "n - 1",
+    "n // 0",
+    "n % 0",
+    "cdiv(n, 0)",
+    "-n",
+    "n * n * n * n * n * n * n",
+    "missing",
+    "2 * 4",
+)
 NUMBERS = (0, 1, -1, 2, -2, 3, 5, 7, -8, 63, 64, 2**31, -(2**31), 2**62, -(2**63), 0.5, -0.0, 1e308, -1e-308)
 WORDS = ("", "x", "nan", "inf", "float32", "SAME_UPPER", "VALID", "linear", "tanh", "NOTSET", "reflect", "LEFT", "\0")
 ATTRIBUTES = (
@@ -136,7 +147,9 @@ def _nodes(graph: Graph, chance: random.Random) -> None:
         for _ in range(chance.choice((1, 40))):
             last = nodes[-1]
             name = next((n for n in last.get("outputs", []) if isinstance(n, str)), "x")
-            nodes.append({"name": f"tail{len(nodes)}", "op": "Neg", "inputs": [name], "outputs": [f"{name}_{len(nodes)}"]})
+            nodes.append(
+                {"name": f"tail{len(nodes)}", "op": "Neg", "inputs": [name], "outputs": [f"{name}_{len(nodes)}"]}
+            )
 
 
 def _operator(graph: Graph, chance: random.Random) -> None:
@@ -176,7 +189,8 @@ def _node_flag(graph: Graph, chance: random.Random) -> None:
     node = _node(graph, chance)
     names = [each.get("name", "x") for each in graph.get("nodes", [])] or ["x"]
     key, value = chance.choice([
-        ("clear", [chance.choice(_names(graph))]), ("after", [chance.choice(names)]), ("stream", chance.choice(["comm", "s", 3])),
+        ("clear", [chance.choice(_names(graph))]), ("after", [chance.choice(names)]),
+        ("stream", chance.choice(["comm", "s", 3])),
         ("workspace", [_extent(chance)]), ("workspace", [{"nbytes": _extent(chance), "clear": True}]), ("nop", True),
         ("nop", False), ("skip_nop_op_addr", False), ("no_reuse", True), ("offload", True), ("dynamic", True),
         ("update_async", True), ("flops", _extent(chance)), ("bytes", _extent(chance)), ("collective", {"group": "g"}),
@@ -227,7 +241,8 @@ def _top(graph: Graph, chance: random.Random) -> None:
     names = _names(graph)
     key, value = chance.choice([
         ("outputs", [chance.choice(names)]), ("outputs", []), ("outputs", names), ("inputs", [chance.choice(names)]),
-        ("contiguous", [[chance.choice(names), chance.choice(names)]]), ("contiguous", [names]), ("groups", {"g": [0, 0]}),
+        ("contiguous", [[chance.choice(names), chance.choice(names)]]), ("contiguous", [names]),
+        ("groups", {"g": [0, 0]}),
         ("queues", {"q": {"items": [chance.choice(names)]}}), ("nodes", []), ("tensors", {}), ("kgrun", 2),
         ("name", '\x1b[31m"\\ <T>|`'), ("graphs", {"b": {"nodes": [], "outputs": []}}),
     ])  # fmt: skip

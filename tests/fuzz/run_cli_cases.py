@@ -91,7 +91,11 @@ def main(folder: Path, scale: int, seed: int, part: int, parts: int) -> None:
         if fault is not None:
             failures.append([number, fault, " ".join(case.words), case.data[:3000].decode("latin-1")])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"outcomes": outcomes, "failures": failures[:40], "count": len(failures), "peak": peak, "slowest": slowest}))
+    print(
+        json.dumps(
+            {"outcomes": outcomes, "failures": failures[:40], "count": len(failures), "peak": peak, "slowest": slowest}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -83,13 +83,32 @@ device.close()
 
 def test_a_fault_with_nothing_caught_leaves_no_context_behind() -> None:
     done = run(f"""
+later = device.prepare(step(GOOD, "later"), at)
 launch({bad("illegal")!r}, "culprit")
-launch(GOOD, "later")
+later.launch()
 device.synchronize()
 """)
     assert done.returncode == 1
-    assert "culprit, later" in done.stderr
+    assert "illegal memory access" in done.stderr
+    assert "issued since the last wait: culprit, later" in done.stderr
     assert "PyCUDA" not in done.stderr
+
+
+def test_a_fault_that_shows_while_the_next_kernel_is_loaded_is_not_that_kernels() -> None:
+    done = run(f"""
+launch({bad("illegal")!r}, "culprit")
+import time; time.sleep(0.5)
+try:
+    launch(GOOD, "later")
+    device.synchronize()
+except KgrunError as error:
+    report(error)
+    print(error.details["suspects"][0])
+""")
+    assert done.stdout.startswith("6 KG601 "), (done.stdout, done.stderr)
+    assert "illegal memory access" in done.stdout
+    assert done.stdout.splitlines()[-1] == "culprit"
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_fault_nobody_waits_for_is_silent_at_exit() -> None:

@@ -61,9 +61,10 @@ def parse_body(function: Function, text: str, files: dict[int, str]) -> None:
     """Fill `function` from its body's text; `files` maps `.file` numbers to paths."""
     scopes = _Scopes()
     location = NOWHERE
+    inlined: dict[tuple[int, int], Location] = {}
     for kind, words in _statements(text):
         if kind == "loc":
-            location = _location(words, files)
+            location = _location(words, files, inlined)
         elif kind == "brace":
             if words == "{":
                 scopes.open()
@@ -89,15 +90,21 @@ def _statements(text: str) -> Iterator[tuple[str, str]]:
             yield kind, match.group(kind).strip()
 
 
-def _location(words: str, files: dict[int, str]) -> Location:
+def _location(words: str, files: dict[int, str], inlined: dict[tuple[int, int], Location]) -> Location:
+    """The user's own line: a place inside one of CUDA's headers counts as the line that called into it.
+
+    `inlined` remembers what each place so far stood for, because a chain of calls is told link by link.
+    """
     match = _LOC.match(words)
     if match is None:
         return NOWHERE
     file, line, _, outer_file, outer_line = match.groups()
-    path = files.get(int(file), "")
-    if outer_file and _TOOLKIT_FILE.search(path):  # a fault inside a header belongs to the line that called it
-        return Location(files.get(int(outer_file), ""), int(outer_line))
-    return Location(path, int(line))
+    location = Location(files.get(int(file), ""), int(line))
+    if outer_file and _TOOLKIT_FILE.search(location.file):
+        outer = int(outer_file), int(outer_line)
+        location = inlined.get(outer) or Location(files.get(outer[0], ""), outer[1])
+    inlined[int(file), int(line)] = location
+    return location
 
 
 def _directive(function: Function, words: str, scopes: _Scopes) -> None:

@@ -68,7 +68,7 @@ extern "C" __device__ void kg_fence(u64 launch, u64 block, u32 t) {
     ((u32*)L->releases)[B->linear] = ((u32*)B->synced)[2 * t] = (u32)L->time;
 }
 
-static __noinline__ __device__ Buffer* buffer_of(Launch* L, Block* B, u64 address) {
+static __device__ Buffer* buffer_of(Launch* L, Block* B, u64 address) {
     Buffer* all = (Buffer*)L->buffers;
     u32 last = B->last_buffer;
     if (last < L->buffer_count && address >= all[last].begin && address < all[last].end) return all + last;
@@ -85,7 +85,7 @@ static __noinline__ __device__ Buffer* buffer_of(Launch* L, Block* B, u64 addres
     return all + low;
 }
 
-static __noinline__ __device__ bool in_ranges(Launch* L, u64 offset, u32 size) {
+static __device__ bool in_ranges(Launch* L, u64 offset, u32 size) {
     u32* ranges = (u32*)L->shared_ranges;
     ONCE for (u32 n = 0; n < L->shared_range_count; n++)
         if (offset >= ranges[2 * n] && offset + size <= ranges[2 * n + 1]) return true;
@@ -166,7 +166,7 @@ static __noinline__ __device__ void check_race(Launch* L, Block* B, Shadow* s, c
     if (bytes == 15) s->reader_block = s->second_block = 0;
 }
 
-static __noinline__ __device__ bool same_value(u64 address, u32 size, u64 value) {
+static __device__ bool same_value(u64 address, u32 size, u64 value) {
     switch (size) {
         case 1: return *(unsigned char*)address == (unsigned char)value;
         case 2: return *(unsigned short*)address == (unsigned short)value;
@@ -176,26 +176,67 @@ static __noinline__ __device__ bool same_value(u64 address, u32 size, u64 value)
     return false;
 }
 
-static __noinline__ __device__ void check_words(Launch* L, Block* B, Shadow* first, u64 offset, const Access& a, bool shared, u64 value) {
+// Whether an earlier access of this block is ordered before one by thread t for the plainest of reasons.
+static __device__ bool plainly_ordered(Block* B, u32 block, u32 thread, u32 epoch, u32 t) {
+    return !block || (block == (u32)B->linear + 1 && (epoch != B->epoch || (thread & 0xffff) == t));
+}
+
+// The common cases of check_race, whole words and no atomics, without a call. True if they were enough.
+static __device__ bool quick_race(Launch* L, Block* B, Shadow* s, u32 t, u32 site, bool is_write) {
+    u32 me = (u32)B->linear + 1, epoch = B->epoch;
+    if (!plainly_ordered(B, s->writer_block, s->writer_thread, s->writer_epoch, t)) return false;
+    if (!is_write) {
+        if (s->reader_block != me || s->reader_epoch != epoch) return false;
+        return (s->reader_thread & 0xffff) == t || (s->second_block == me && s->second_epoch == epoch);
+    }
+    if (!plainly_ordered(B, s->reader_block, s->reader_thread, s->reader_epoch, t)) return false;
+    if (!plainly_ordered(B, s->second_block, s->second_thread, s->second_epoch, t)) return false;
+    u32 warp_epoch = L->waits ? ((u32*)B->warp_epochs)[t / 32] & 0xffff : 0;
+    s->writer_block = me, s->writer_thread = t | 15 << 16, s->writer_epoch = epoch;
+    s->writer_site = (site & 0xffff) | warp_epoch << 16, s->writer_time = (u32)L->time;
+    s->reader_block = s->second_block = 0;
+    return true;
+}
+
+struct Target {
+    Shadow* shadow;
+    u64 offset;
+    bool shared, holds_data;
+};
+
+static __noinline__ __device__ void check_words(Launch* L, Block* B, const Target& target, const Access& a, u64 value) {
     bool unchanged = a.is_write && !a.is_atomic && same_value(a.address, a.size, value);
-    u32 stamp = shared ? (u32)(B->linear + 1) << 4 : 0;
+    u64 offset = target.offset;
+    u32 stamp = target.shared ? (u32)(B->linear + 1) << 4 : 0;
     ONCE for (u64 word = offset / 4; word <= (offset + a.size - 1) / 4; word++) {
-        Shadow* s = first + word;
-        if (shared && (s->valid & ~15u) != stamp) {
+        Shadow* s = target.shadow + word;
+        if (target.shared && (s->valid & ~15u) != stamp) {
             s->writer_block = s->reader_block = s->second_block = 0;
             s->valid = stamp;
         }
         u32 low = word * 4 >= offset ? 0 : offset - word * 4;
         u32 high = min(offset + a.size - word * 4, (u64)4);
         u32 bytes = (1u << high) - (1u << low);
-        if ((L->checks & C_INIT) && (!a.is_write || a.is_atomic) && (s->valid & bytes) != bytes)
+        bool reads = !a.is_write || a.is_atomic;
+        if ((L->checks & C_INIT) && reads && !target.holds_data && (s->valid & bytes) != bytes)
             fault(L, B, F_uninitialised, a.t, a.site, a.address, a.size, a.buffer, ~0u, 0, 0);
         if (L->checks & C_RACE) check_race(L, B, s, a, bytes, unchanged);
         if (a.is_write) s->valid |= bytes;
     }
 }
 
-static __noinline__ __device__ void note_atomic(Launch* L, Block* B, u32 t) {
+// check_words for one whole word, where nothing unusual is found. True if that was enough.
+static __device__ bool quick_word(Launch* L, Block* B, const Target& target, u32 t, u32 site, bool is_write) {
+    Shadow* s = target.shadow + target.offset / 4;
+    u32 valid = s->valid;
+    if (target.shared && (valid & ~15u) != (u32)(B->linear + 1) << 4) return false;
+    if (!is_write && !target.holds_data && (L->checks & C_INIT) && (valid & 15) != 15) return false;
+    if ((L->checks & C_RACE) && !quick_race(L, B, s, t, site, is_write)) return false;
+    if (is_write) s->valid = valid | 15;
+    return true;
+}
+
+static __device__ void note_atomic(Launch* L, Block* B, u32 t) {
     L->time++;
     ((u32*)B->synced)[2 * t] = ((u32*)B->synced)[2 * t + 1] = B->acquired = ((u32*)L->releases)[B->linear] = (u32)L->time;
 }
@@ -204,22 +245,22 @@ extern "C" __device__ u64 kg_access(u64 launch, u64 block, u32 t, u64 address, u
     Launch* L = (Launch*)launch;
     Block* B = (Block*)block;
     bool is_write = flags & A_WRITE, is_shared = (flags & A_SHARED) || address - B->shared < L->shared_bytes;
-    u64 offset;
-    Shadow* shadow;
+    Target target;
     u32 buffer;
+    target.shared = is_shared, target.holds_data = false;
     if (address & (size - 1)) {
         Buffer* near = is_shared ? 0 : buffer_of(L, B, address);
         fault(L, B, F_misaligned, t, site, address, size, near ? near->index : is_shared ? ~1u : ~0u, ~0u, 0, 0);
         return B->sink;
     }
     if (is_shared) {
-        offset = address - B->shared, shadow = (Shadow*)B->shadow, buffer = ~1u;
-        if (!in_ranges(L, offset, size)) {
+        target.offset = address - B->shared, target.shadow = (Shadow*)B->shadow, buffer = ~1u;
+        if (!in_ranges(L, target.offset, size)) {
             fault(L, B, F_out_of_bounds, t, site, address, size, buffer, ~0u, 0, 0);
             return B->sink;
         }
     } else if ((flags & A_LOCAL) || address - B->local < L->local_bytes * L->threads) {
-        offset = address - (B->local + t * L->local_bytes);
+        u64 offset = address - (B->local + t * L->local_bytes);
         if (offset < L->local_bytes && offset + size <= L->local_bytes) return address;
         fault(L, B, F_out_of_bounds, t, site, address, size, ~2u, ~0u, 0, 0);
         return B->sink;
@@ -229,7 +270,8 @@ extern "C" __device__ u64 kg_access(u64 launch, u64 block, u32 t, u64 address, u
             fault(L, B, F_out_of_bounds, t, site, address, size, ~0u, ~0u, 0, 0);
             return B->sink;
         }
-        buffer = found->index, offset = address - found->begin, shadow = (Shadow*)found->shadow;
+        buffer = found->index, target.offset = address - found->begin, target.shadow = (Shadow*)found->shadow;
+        target.holds_data = !(found->flags & 2);
         if (is_write && (found->flags & 1)) {
             fault(L, B, F_read_only_write, t, site, address, size, buffer, ~0u, 0, 0);
             return B->sink;
@@ -237,9 +279,10 @@ extern "C" __device__ u64 kg_access(u64 launch, u64 block, u32 t, u64 address, u
     }
     if (!(L->checks & (C_RACE | C_INIT))) return address;
     if (flags & A_ATOMIC) note_atomic(L, B, t);
-    if (!shadow) return address;
+    if (!target.shadow) return address;
+    if (size == 4 && !(flags & A_ATOMIC) && quick_word(L, B, target, t, site, is_write)) return address;
     Access a = {t, site, size, buffer, is_write, (flags & A_ATOMIC) ? 1u : 0u, (flags & A_CAS) ? 1u : 0u, address};
-    check_words(L, B, shadow, offset, a, is_shared, value);
+    check_words(L, B, target, a, value);
     return address;
 }
 

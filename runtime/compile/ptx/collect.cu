@@ -108,6 +108,6 @@ extern "C" __device__ void kg_collect(Launch* L, Block* B, u32 base, u32 group, 
         ONCE for (u32 lane = 0; lane < 32; lane++)
             if (group >> lane & 1) mail[24 * T + lane] = group;
     } else {
-        kg_collect_matrix(kind, flagged >> 8 & 15, flagged >> 12 & 15, T, mail);
+        ((void (*)(u32, u32, u32, u32, u64))L->matrix)(kind, flagged >> 8 & 15, flagged >> 12 & 15, T, (u64)mail);
     }
 }

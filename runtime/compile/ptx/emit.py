@@ -46,10 +46,12 @@ HIDDEN = (
     ("ptr", "%S"),  # the block's shared memory
     ("ptr", "%Z"),  # null, but LLVM must not know: address arithmetic stays a pointer's, which its loop passes need
 )
-# Functions of the runtime that every kernel shares, compiled once.
-SHARED_CODE = frozenset(
-    ("kg_run", "kg_access", "kg_collect", "kg_vprintf", "kg_assert", "kg_trap", "kg_fence", "kg_copy_async")
-)
+# Functions of the runtime that kernels share, in the parts that are compiled apart: what every launch needs, what
+# checked launches need, what kernels with matrix instructions need.
+CORE_CODE = ("kg_run", "kg_vprintf", "kg_assert", "kg_trap")
+CHECKING_CODE = ("kg_access", "kg_fence", "kg_copy_async")
+MATRIX_CODE = ("kg_collect_matrix",)
+SHARED_CODE = frozenset((*CORE_CODE, *CHECKING_CODE, *MATRIX_CODE))
 # Functions of the runtime whose loop iterations are independent of each other.
 PARALLEL = frozenset(("kg_shuffle_all", "kg_masks_miss"))
 HIDDEN_PARAMETERS = ", ".join(f"{kind} {name}" for kind, name in HIDDEN)

@@ -106,12 +106,20 @@ def _start() -> subprocess.Popen[bytes]:
     return process
 
 
+def _take() -> subprocess.Popen[bytes]:
+    """An idle compiler process that still lives, or a new one."""
+    with contextlib.suppress(Empty):
+        while True:
+            process = _idle.get_nowait()
+            if process.poll() is None:
+                return process
+            _end(process)
+    return _start()
+
+
 def _in_worker(ir: str, vectorize: bool) -> bytes | None:
     """The object code, or None where the worker died; raises `InternalError` for IR that LLVM refuses."""
-    try:
-        process = _idle.get_nowait()
-    except Empty:
-        process = _start()
+    process = _take()
     assert process.stdin
     assert process.stdout
     answer = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from math import gcd
@@ -19,11 +20,13 @@ from kgrun.runtime.compile.ptx.syntax import align_up
 from kgrun.runtime.compile.ptx.waits import MAIL_WORDS
 
 Dim3 = tuple[int, int, int]
+Progress = Callable[[float, float], None]  # (fraction of the blocks begun, seconds so far)
 CHECK_BITS = {"bounds": 1, "race": 2, "init": 4, "barrier": 8}
 SHADOW_BYTES = 64  # for each 4 bytes
 _FAULT_CAPACITY = 256
 _SPIN_SLOTS = 64  # blocks of one worker in flight where blocks may wait for each other
 _STOP_PATIENCE_S = 1.0
+_LOOK_S = 1.0
 
 _Array = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -55,6 +58,7 @@ class Geometry:
     spins: bool
     looped: bool
     module_address: int
+    matrix: int
 
 
 @dataclass
@@ -86,6 +90,7 @@ def run(
     schedule: str,
     threads: int | None,
     timeout_s: float | None,
+    on_progress: Progress | None = None,
 ) -> RawResult:
     """Launch and wait. Raises `UsageError` for an impossible launch and `TimeoutExpired`."""
     blocks = grid[0] * grid[1] * grid[2]
@@ -101,11 +106,13 @@ def run(
     launch.print = printed.address
     count = 1 if checks or schedule != "forward" else min(threads or os.cpu_count() or 1, blocks)
     slots = min(blocks, _SPIN_SLOTS) if geometry.spins else 1
+    launch.workers = count
     work = []
     for worker in range(count):
         records, addresses = _work_area(launch, geometry, slots, checks, worker, keep)
         work.append((ctypes.addressof(records), addresses))
-    _run_workers(launch, [address for address, _ in work], slots, timeout_s, keep)
+    watch = _Watch(launch, blocks, timeout_s, on_progress)
+    _run_workers(watch, [address for address, _ in work], slots, keep)
     faults = (FaultRecord * _FAULT_CAPACITY).from_address(launch.faults)
     found = [FaultRecord.from_buffer_copy(faults[number]) for number in range(launch.fault_count)]
     return RawResult(found, printed.text(), grid, block, [a for _, addresses in work for a in addresses])
@@ -122,6 +129,7 @@ def _fill_launch(
     launch.params = _keep_bytes(args.ljust(8, b"\0"), keep)
     launch.region, launch.step = geometry.region, geometry.step
     launch.module = geometry.module_address
+    launch.matrix = geometry.matrix
     launch.kinds = _keep_bytes(np.array(geometry.kinds, np.uint32).tobytes(), keep)
     launch.lines = _keep_bytes(np.array(geometry.lines, np.uint32).tobytes(), keep)
     launch.shared_bytes, launch.shared_static = shared_bytes, geometry.shared_static
@@ -157,19 +165,9 @@ def _fill_checks(
         row.begin, row.end, row.index = info.address, info.address + info.nbytes, number
         row.flags = int(info.readonly) | (0 if info.initialised else 2)
         if shadowed and not (info.readonly and info.initialised):
-            row.shadow = _shadow(info, keep)
+            memory, row.shadow = _zeros(SHADOW_BYTES * ((info.nbytes + 3) // 4))
+            keep.append(memory)
     launch.buffers, launch.buffer_count = ctypes.addressof(rows), len(buffers)
-
-
-def _shadow(info: BufferInfo, keep: list[Any]) -> int:
-    words = (info.nbytes + 3) // 4
-    array, address = _zeros(SHADOW_BYTES * words)
-    keep.append(array)
-    if info.initialised:
-        start = address - array.ctypes.data
-        records = array[start : start + SHADOW_BYTES * words].view(np.uint32).reshape(words, SHADOW_BYTES // 4)
-        records[:, -1] = 15
-    return address
 
 
 def _fill_schedule(launch: Any, schedule: str, blocks: int) -> None:
@@ -231,12 +229,42 @@ def _work_area(
 _abandoned: list[Any] = []
 
 
-def _run_workers(launch: Any, work: list[int], slots: int, timeout_s: float | None, keep: list[Any]) -> None:
+@dataclass
+class _Watch:
+    """Looks at a running launch about once a second: its time limit, and how far it is."""
+
+    launch: Any
+    blocks: int
+    timeout_s: float | None
+    on_progress: Progress | None
+    started: float = field(default_factory=time.monotonic)
+
+    def wait_s(self) -> float | None:
+        """How long to wait until the next look; None: until the end."""
+        left = None if self.timeout_s is None else max(0.0, self.timeout_s - (time.monotonic() - self.started))
+        if self.on_progress is None:
+            return left
+        return _LOOK_S if left is None else min(_LOOK_S, left)
+
+    def expired(self) -> bool:
+        """Whether the time limit is over; tells the progress on the way."""
+        elapsed = time.monotonic() - self.started
+        if self.on_progress is not None:
+            self.on_progress(min(1.0, self.launch.next_block / self.blocks), elapsed)
+        return self.timeout_s is not None and elapsed >= self.timeout_s
+
+
+def _run_workers(watch: _Watch, work: list[int], slots: int, keep: list[Any]) -> None:
     run_blocks = runtime.worker()
+    launch = watch.launch
     record = ctypes.addressof(launch)
-    futures = [workers.submit(run_blocks, record, address, slots) for address in work]
+    running = {workers.submit(run_blocks, record, address, slots) for address in work}
+    futures = list(running)
     try:
-        done, running = wait(futures, timeout=timeout_s)
+        while running:
+            running = wait(running, timeout=watch.wait_s()).not_done
+            if running and watch.expired():
+                break
     except BaseException:  # Ctrl-C: the workers stop at their next block or wait
         launch.stop = 1
         wait(futures, timeout=_STOP_PATIENCE_S)
@@ -246,8 +274,8 @@ def _run_workers(launch: Any, work: list[int], slots: int, timeout_s: float | No
         launch.stop = 1
         if wait(running, timeout=_STOP_PATIENCE_S).not_done:
             _abandoned.append((launch, keep))  # a thread still runs on this memory: it must stay
-        raise TimeoutExpired(f"a kernel ran longer than {timeout_s:g} s on the CPU", code="KG901")
-    for future in done:
+        raise TimeoutExpired(f"a kernel ran longer than {watch.timeout_s:g} s on the CPU", code="KG901")
+    for future in futures:
         future.result()
 
 

@@ -21,6 +21,7 @@ LAUNCH = (
     ("params", "u64"),  # the packed argument buffer
     ("region", "u64"),  # the kernel's code: rows of threads
     ("step", "u64"),  # the kernel's code: one thread
+    ("matrix", "u64"),  # kg_collect_matrix, where the kernel has matrix instructions
     ("module", "u64"),  # where the module's variables lie
     ("next_block", "u64"),  # taken by atomic addition
     ("stop", "u32"),  # set by Python on timeout or Ctrl-C, by a worker on deadlock or trap
@@ -44,6 +45,8 @@ LAUNCH = (
     ("waits", "u32"),  # whether threads can wait for each other at all
     ("looped", "u32"),  # whether kg_region exists
     ("reserved", "u32"),
+    ("workers", "u32"),
+    ("stuck", "u32"),  # workers that have ended, or have seen nothing but spinning threads for long
     ("local_bytes", "u64"),  # per thread
     ("frame_bytes", "u64"),  # per thread
     ("releases", "u64"),  # u32 per block: when it last released, for the race check

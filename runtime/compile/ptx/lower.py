@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgrun.runtime.compile.ptx import control, region
@@ -76,10 +77,10 @@ def lower_kernel(
     )
 
 
-def lower_runtime(runtime: Module) -> str:
-    """The LLVM module of the code that every kernel shares."""
+def lower_runtime(runtime: Module, names: Sequence[str]) -> str:
+    """The LLVM module of a part of the code that kernels share."""
     program = Program(runtime, frozenset(), {}, {}, runtime)
-    for name in sorted(SHARED_CODE):
+    for name in names:
         program.need(name, True)
     return "@kg_zero = global ptr null\n" + _rest(program)
 

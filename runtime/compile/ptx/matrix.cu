@@ -105,7 +105,8 @@ static __noinline__ __device__ void multiply_fragments(u32 flags, u32 T, u32* ma
         }
 }
 
-static __noinline__ __device__ void kg_collect_matrix(u32 kind, u32 first, u32 second, u32 T, u32* mail) {
+extern "C" __device__ void kg_collect_matrix(u32 kind, u32 first, u32 second, u32 T, u64 words) {
+    u32* mail = (u32*)words;
     if (kind == K_wmma)
         multiply_fragments(first | second << 4, T, mail);
     else if (kind == K_ldmatrix)

@@ -17,7 +17,7 @@ def mbarrier(e: Emitter, i: Instruction) -> None:
     target, operands = (i.operands[0], i.operands[1:]) if answers else ("_", i.operands)
     space = "shared" if any(part.startswith("shared") for part in i.parts) else space_of(i)
     # Waiting is no access of a datum: the runtime orders the threads by the release and acquire that it notes here.
-    place = pointer(e, i, operands[0], space, 8, WRITE | ATOMIC)
+    place = pointer(e, i, operands[0], space, 8, WRITE | ATOMIC if answers else WRITE)
     address = e.value(f"ptrtoint ptr {place} to i64")
     if operation in ("init", "inval"):
         count = e.read(operands[1], "i32") if operation == "init" else "0"

@@ -17,11 +17,12 @@ import numpy as np
 
 from kgrun.graphs.errors import CompileError, DeviceUnavailable, Place, UsageError, did_you_mean
 from kgrun.runtime.compile.cache import CompileCache, default_cache, digest_key
-from kgrun.runtime.compile.ptx import faults, jit, lower, runtime
+from kgrun.runtime.compile.ptx import emit, faults, jit, lower, runtime
 from kgrun.runtime.compile.ptx import launch as launching
 from kgrun.runtime.compile.ptx.emit import Unsupported
 from kgrun.runtime.compile.ptx.faults import Fault
 from kgrun.runtime.compile.ptx.launch import BufferInfo, Dim3, Geometry
+from kgrun.runtime.compile.ptx.layout import KIND_NUMBERS
 from kgrun.runtime.compile.ptx.parse import Module, parse_module
 from kgrun.runtime.compile.ptx.syntax import Param, Variable, align_up
 
@@ -76,13 +77,15 @@ class PtxKernel:
         """Compile now; raises `DeviceUnavailable` for an operation that does not run on the CPU."""
         looped = looped and not self.module.checks
         if looped not in self._compiled:
-            ahead = threading.Thread(target=runtime.worker)  # the first time, it is compiled beside the kernel
+            ahead = threading.Thread(target=runtime.prepare_ahead)  # the first time, it is compiled beside the kernel
             ahead.start()
             try:
                 compiled = self.module._compile(self, looped)
             finally:
                 ahead.join()
             runtime.worker()  # whose functions the code below calls
+            if self.module.checks:
+                runtime.addresses(emit.CHECKING_CODE)
             self._compiled[looped] = compiled, jit.LoadedCode(compiled.code)
 
     def launch(
@@ -96,10 +99,12 @@ class PtxKernel:
         schedule: str = "forward",
         threads: int | None = None,
         timeout_s: float | None = None,
+        on_progress: launching.Progress | None = None,
     ) -> LaunchResult:
         """Run the kernel; `shared_bytes` are dynamic, `args` the packed parameters, pointers host addresses.
 
         `threads` workers share the blocks (default: one a CPU; one where checks or another schedule ask for it).
+        `on_progress(fraction, seconds)` is called about once a second, so that a caller can estimate and warn.
         Raises `UsageError` where the launch does not fit the kernel, `DeviceUnavailable` for what cannot run here,
         `TimeoutExpired` after `timeout_s` seconds.
         """
@@ -126,6 +131,7 @@ class PtxKernel:
             compiled.spins,
             compiled.looped,
             self.module.memory_address,
+            _matrix_code(compiled.kinds),
         )
         every = [*buffers, *self.module.memory_buffers()]
         result = launching.run(
@@ -139,6 +145,7 @@ class PtxKernel:
             schedule=schedule,
             threads=threads,
             timeout_s=timeout_s,
+            on_progress=on_progress,
         )
         words = faults.Words(self.name, compiled.sites, compiled.places, every, self._shared_words(ranges))
         return LaunchResult([words.describe(raw, result) for raw in result.faults], result.text)
@@ -192,8 +199,14 @@ class PtxModule:
 
     def _make_kernel(self, entry: str) -> PtxKernel:
         function = self.parsed.function(entry)
-        variables = [v for v in function.variables.values() if v.space == "shared"]
-        texts = [self.parsed.body_text(name) for name in self.parsed.signatures if self._reaches(entry, name)]
+        reached = self._reached(entry)
+        texts = [self.parsed.body_text(name) for name in reached]
+        variables = [
+            variable
+            for name in reached
+            for variable in self.parsed.function(name).variables.values()
+            if variable.space == "shared"
+        ]
         variables += [
             variable
             for variable in self.parsed.variables.values()
@@ -208,8 +221,14 @@ class PtxModule:
         tight = _place(static, 0)[1]
         return PtxKernel(self, entry, function.params, function.max_threads, tight, offsets, ranges, end)
 
-    def _reaches(self, entry: str, name: str) -> bool:
-        return name == entry or (not self.parsed.signatures[name].is_entry and self.parsed.has_body(name))
+    def _reached(self, entry: str) -> list[str]:
+        """`entry` and the functions that it or another of them names."""
+        reached = [entry]
+        others = [name for name, other in self.parsed.signatures.items() if not other.is_entry]
+        for name in reached:  # grows on the way
+            text = self.parsed.body_text(name)
+            reached += [o for o in others if o not in reached and self.parsed.has_body(o) and o in text]
+        return reached
 
     def _initialise(self) -> None:
         start = self.memory_address - self._memory.ctypes.data
@@ -271,6 +290,13 @@ def _place(variables: Sequence[Variable], gap: int) -> tuple[dict[str, int], int
         offsets[variable.name] = align_up(end, max(variable.align, 1))
         end = offsets[variable.name] + variable.size + gap
     return offsets, end
+
+
+def _matrix_code(kinds: Sequence[int]) -> int:
+    """The address of the matrix instructions' code where a kernel has any, else 0."""
+    if any(kind & 255 >= KIND_NUMBERS["ldmatrix"] for kind in kinds):
+        return runtime.addresses(emit.MATRIX_CODE)["kg_collect_matrix"]
+    return 0
 
 
 def _line_numbers(places: Sequence[tuple[str, int]]) -> list[int]:

@@ -62,7 +62,8 @@ def parse_module(text: str, name: str) -> Module:
     """Parse `text`; raises `CompileError` where it is no PTX."""
     if not re.search(r"^\s*\.version\s+[\d.]+", text, re.MULTILINE):
         raise CompileError(f"{name} is no PTX: it has no .version line", code="KG503", where=name)
-    files = {int(number): path for number, path in _FILE.findall(text)}
+    # NVRTC makes a relative name absolute: the user's own word for the file comes back.
+    files = {int(number): name if path.endswith(f"/{name}") else path for number, path in _FILE.findall(text)}
     if "//" in text or "/*" in text:
         text = _COMMENT.sub(_blank_unless_string, text)
     version = re.search(r"\.version\s+([\d.]+)", text)

@@ -7,7 +7,7 @@ is seen to advance by one element from thread to thread, so that a loop over thr
 from __future__ import annotations
 
 from kgrun.runtime.compile.ptx.flow import Flow, definitions, uses
-from kgrun.runtime.compile.ptx.syntax import Function, Instruction
+from kgrun.runtime.compile.ptx.syntax import Function, Instruction, parse_address
 
 _PURE = frozenset(
     (
@@ -52,7 +52,7 @@ def recomputable(function: Function, flow: Flow) -> dict[str, tuple[int, ...]]:
 def _chain(
     function: Function, instruction: Instruction, index: int, chains: dict[str, tuple[int, ...] | None]
 ) -> tuple[int, ...] | None:
-    if instruction.guard or not _is_pure(instruction):
+    if instruction.guard or not _is_pure(instruction, function):
         return None
     found: dict[int, None] = {}
     for name in uses(instruction):
@@ -68,8 +68,9 @@ def _chain(
     return (*found, index)
 
 
-def _is_pure(instruction: Instruction) -> bool:
+def _is_pure(instruction: Instruction, function: Function) -> bool:
     parts = instruction.parts
     if parts[0] == "ld":
-        return "param" in parts[1] and not instruction.operands[0].startswith("{")
+        is_argument = parse_address(instruction.operands[1])[0] not in function.variables
+        return "param" in parts[1] and is_argument and not instruction.operands[0].startswith("{")
     return parts[0] in _PURE and "cc" not in parts and not instruction.operands[0].startswith("{")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from collections.abc import Callable
 from functools import cache
 from importlib import resources
 
+from kgrun.graphs.errors import KgrunError
 from kgrun.runtime.compile.cache import default_cache
 from kgrun.runtime.compile.nvrtc import compile_cuda
 from kgrun.runtime.compile.ptx import emit, jit, lower
@@ -16,6 +18,7 @@ from kgrun.runtime.compile.ptx.parse import Module, parse_module
 
 _parsing = threading.Lock()
 _loading = threading.Lock()
+_loaded: list[jit.LoadedCode] = []
 _PARTS = (
     "numerics.cu",
     "mbarrier.cu",
@@ -51,16 +54,27 @@ def _module() -> Module:
 
 def worker() -> Callable[[int, int, int], int]:
     """`worker(launch, blocks, slots)` runs blocks on the calling thread, without the GIL; see scheduler.cu."""
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
+    return prototype(addresses(emit.CORE_CODE)["kg_run"])
+
+
+def addresses(names: tuple[str, ...]) -> dict[str, int]:
+    """Where the functions of one part of the runtime lie; code that is loaded from now on can call them by name."""
     with _loading:
-        return _worker()
+        return _addresses(names)
+
+
+def prepare_ahead() -> None:
+    """`worker` for a thread that runs beside others: a failure is left to whoever needs the result."""
+    with contextlib.suppress(KgrunError):
+        worker()
 
 
 @cache
-def _worker() -> Callable[[int, int, int], int]:
-    code = jit.LoadedCode(jit.compile_ir(lower.lower_runtime(module()), default_cache()))
-    for name in emit.SHARED_CODE:
-        jit.share(name, code.address(name))
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
-    run = prototype(code.address("kg_run"))
-    run._code = code  # type: ignore[attr-defined]
-    return run
+def _addresses(names: tuple[str, ...]) -> dict[str, int]:
+    code = jit.LoadedCode(jit.compile_ir(lower.lower_runtime(module(), names), default_cache()))
+    _loaded.append(code)
+    found = {name: code.address(name) for name in names}
+    for name, address in found.items():
+        jit.share(name, address)
+    return found

@@ -97,9 +97,12 @@ static __noinline__ __device__ void begin_block(Launch* L, Block* B) {
     B->epoch = B->idle = 0;
 }
 
+// Rounds in which only spinning threads ran (a thread counts 1, a round 64) until a block counts as stuck: under a second.
+enum { SPIN_LIMIT = 1 << 27 };
+
 // Runs the block until it ends, or until all its live threads spin for long. True if it has ended.
 static __noinline__ __device__ bool run_block(Launch* L, Block* B) {
-    u32* order = words(B->order);
+    u32 *order = words(B->order), rounds = 0, live = B->live;
     while (!L->stop) {
         int together = common_state(L, B);
         if (together >= 0 && part_ways(L, B, run_together(L, B, together))) return true;
@@ -107,6 +110,8 @@ static __noinline__ __device__ bool run_block(Launch* L, Block* B) {
         make_order(L, B, order, L->warps);
         ONCE for (u32 n = 0; n < L->warps; n++) moved |= run_warp(L, B, order[n]);
         if (B->live == 0) return true;
+        if (B->live != live) B->idle = 0;
+        live = B->live;
         if (release_barriers(L, B)) {
             B->idle = 0;
             continue;
@@ -121,7 +126,8 @@ static __noinline__ __device__ bool run_block(Launch* L, Block* B) {
             report_deadlock(L, B);
             return true;
         }
-        if (++B->idle % 64 == 0) return false;
+        B->idle += B->idle < SPIN_LIMIT ? B->live + 64 : 0;
+        if (++rounds % 64 == 0) return false;
     }
     return true;
 }
@@ -144,11 +150,27 @@ static __noinline__ __device__ void run_straight(Launch* L, Block* B) {
     ONCE for (u32 n = 0; n < L->threads && !L->stop; n++) kg_step(L, B, 0, order[n]);
 }
 
+// Counts this worker as stuck while all its blocks are. Where every worker is, nobody can end anybody's waiting.
+static __noinline__ __device__ void note_stuck(Launch* L, Block* all, u32 slots, bool more, u32* counted) {
+    Block* example = 0;
+    u32 stuck = 1;
+    ONCE for (u32 slot = 0; slot < slots; slot++) {
+        if (all[slot].started ? all[slot].idle < SPIN_LIMIT : more) stuck = 0;
+        if (all[slot].started) example = all + slot;
+    }
+    if (stuck != *counted) atomicAdd(&L->stuck, stuck - *counted);
+    *counted = stuck;
+    if (stuck && example && *(volatile u32*)&L->stuck == L->workers) {
+        report_deadlock(L, example);
+        L->stop = 1;
+    }
+}
+
 // A worker: takes blocks until none is left. `slots` blocks can be in flight, for blocks that wait for each other.
 extern "C" __device__ int kg_run(u64 launch, u64 blocks, u32 slots) {
     Launch* L = (Launch*)launch;
     Block* all = (Block*)blocks;
-    u32 busy = 0;
+    u32 busy = 0, counted = 0;
     bool more = true;
     ONCE for (u32 slot = 0; !L->stop && (busy || more); slot = slot + 1 == slots ? 0 : slot + 1) {
         Block* B = all + slot;
@@ -174,7 +196,10 @@ extern "C" __device__ int kg_run(u64 launch, u64 blocks, u32 slots) {
             B->started = 0;
             busy--;
             slot = slot == 0 ? slots - 1 : slot - 1;
+        } else {
+            note_stuck(L, all, slots, more, &counted);
         }
     }
+    if (!counted) atomicAdd(&L->stuck, 1);
     return 0;
 }

@@ -1,4 +1,4 @@
-"""wmma: matrix fragments whose layout only wmma itself knows; here each lane holds consecutive elements of the matrix."""
+"""wmma: fragments whose layout only wmma itself knows; here a lane holds consecutive elements of the matrix."""
 
 from __future__ import annotations
 

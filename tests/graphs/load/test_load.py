@@ -237,3 +237,12 @@ def test_importing_the_package_imports_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_is_refused_and_its_graphs_are_named_but_no_schema(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.json", "kgrun.schema.json", "x.npy"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(GraphError) as caught:
+        load_graph(tmp_path)
+    assert caught.value.code == "KG301"
+    assert caught.value.help == "graphs in it: a.json, b.yaml"

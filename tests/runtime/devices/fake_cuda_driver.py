@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,21 @@ class FakeError(Exception):
 
 ILLEGAL = "cuStreamSynchronize failed: an illegal memory access was encountered"
 FACTS = DeviceFacts("Fake H200", "sm_90", 1 << 20, 232_448, (13, 0))
+
+
+class FakeReplay:
+    """Captured calls: they run when it is launched."""
+
+    def __init__(self, issue: Sequence[Callable[[], Any]]) -> None:
+        self.issue, self.nodes, self.closed = list(issue), len(issue), False
+
+    def launch(self) -> None:
+        assert not self.closed
+        for call in self.issue:
+            call()
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class FakeDriver:
@@ -134,6 +149,10 @@ class FakeDriver:
             self.on_launch(function, grid, block, packed, shared)
 
         return launch
+
+    def capture(self, issue: Sequence[Callable[[], Any]], after: Sequence[Sequence[int]]) -> Any:
+        self._enter("capture")
+        return FakeReplay(issue)
 
     def record(self) -> Any:
         self._enter("record")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 
@@ -510,3 +511,19 @@ def test_a_weaker_planner_that_misses_the_limit_is_told_of_a_better_one() -> Non
     with pytest.raises(DoesNotFit, match="planner greedy-size found no plan") as caught:
         planned(wide, planner="greedy-size", memory_limit=plan.peak_bytes)
     assert caught.value.help == f"--planner auto finds one of {plan.peak_bytes:,} bytes"
+
+
+@pytest.mark.parametrize("mode", ["planned", "none"])
+def test_guarded_buffers_keep_free_bytes_around_them(mode: Literal["planned", "none"]) -> None:
+    guard = 1024
+    nodes = [node(f"n{i}", [f"t{i - 1}" if i else "x"], [f"t{i}"]) for i in range(5)]
+    made = program(nodes, {"x": tensor("input", (300,))}, ["t4"])
+    plan, _ = planned(made, mode=mode, guard=guard)
+    for a in plan.placements:
+        assert a.offset >= guard
+        assert a.offset % plan.alignment == 0
+        assert a.offset + a.aligned + guard <= (plan.static_bytes if a.space == "static" else plan.dynamic_bytes)
+        for b in plan.placements:
+            apart = a.space != b.space or a.last_step < b.first_step or b.last_step < a.first_step
+            if a is not b and not apart and a.offset <= b.offset:
+                assert a.offset + a.aligned + guard <= b.offset

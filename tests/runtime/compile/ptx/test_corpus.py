@@ -31,3 +31,10 @@ def test_any_schedule_gives_the_same(case: Case) -> None:
 def test_the_corpus_is_large_enough() -> None:
     assert len(CASES) >= 60
     assert len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.slow
+@every_case
+def test_twenty_random_schedules_report_nothing(case: Case) -> None:
+    for seed in range(20):
+        check_case(case, checks=ALL_CHECKS, schedule=f"random:{seed}")

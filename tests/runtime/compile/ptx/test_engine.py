@@ -39,6 +39,16 @@ def test_parameters_are_described_with_offsets() -> None:
     assert (kernel.static_shared, kernel.max_threads) == (40, 128)
 
 
+def test_a_fault_names_the_place_that_the_compiler_was_given() -> None:
+    name = "graph.json:kernels.k.source"
+    ptx = compile_cuda(ADD.replace("a[i]", "a[i + 4]"), name=name, arch="sm_80", kind="ptx").image.decode()
+    kernel = load_ptx(ptx, name=name, checks=frozenset(("bounds",))).kernel("k")
+    a, o = np.zeros(32, np.float32), np.zeros(32, np.float32)
+    buffers = [BufferInfo("a", a.ctypes.data, a.nbytes), BufferInfo("o", o.ctypes.data, o.nbytes)]
+    (fault,) = kernel.launch((1, 1, 1), (32, 1, 1), 0, pack([a, o, np.int32(32)]), buffers=buffers).faults
+    assert (fault.file, fault.line, fault.thread, fault.count) == (name, 1, (28, 0, 0), 4)
+
+
 def test_printf_formats_as_c_does() -> None:
     source = 'extern "C" __global__ void k() { printf("%d %5.2f|%-4s|%x %c %lld %%\\n", -3, 2.5, "ab", 255u, 65, 1ll << 40); }'
     assert launch(source, [], block=2).printf_text == "-3  2.50|ab  |ff A 1099511627776 %\n" * 2
@@ -92,10 +102,32 @@ def test_what_cannot_run_names_operation_and_line(statement: str, operation: str
     assert "kernel.cu (line 2)" in str(caught.value.where)
 
 
-def test_a_spin_that_never_ends_is_a_deadlock_or_a_timeout() -> None:
-    flag = np.zeros(1, np.int32)
+def test_a_spin_that_never_ends_is_reported_with_its_line() -> None:
+    (fault,) = launch(FOREVER, [np.zeros(1, np.int32)], block=1).faults
+    assert (fault.kind, fault.file, fault.line) == ("deadlock", "kernel.cu", 1)
+
+
+def test_a_wait_for_a_block_that_computes_for_long_is_no_deadlock() -> None:
+    source = 'extern "C" __global__ void k(volatile int* f, unsigned* o) { if (blockIdx.x == 0) { while (!*f) { } *o = f[1]; return; }\n'
+    source += (
+        "unsigned x = 3; for (int i = 0; i < 300000000; i++) x = x * x + i; f[1] = x | 1; __threadfence(); *f = 1; }"
+    )
+    f, o = np.zeros(2, np.int32), np.zeros(1, np.uint32)
+    assert launch(source, [f, o], grid=2, block=1, threads=2).faults == []
+    assert o[0] == f[1:].view(np.uint32)[0] != 0
+
+
+def test_progress_is_told_while_a_launch_runs() -> None:
+    told: list[tuple[float, float]] = []
+    slow = 'extern "C" __global__ void k(unsigned* o) { unsigned x = blockIdx.x; for (int i = 0; i < 1000000; i++) x = x * x + i; *o = x; }'
+    kernel = compiled(slow, (), frozenset()).kernel("k")
     with pytest.raises(TimeoutExpired):
-        launch(FOREVER, [flag], timeout_s=0.3)
+        kernel.launch(
+            (100000, 1, 1), (1, 1, 1), 0, pack([np.zeros(1, np.int32)]), timeout_s=1.4,
+            on_progress=lambda fraction, seconds: told.append((fraction, seconds)),
+        )  # fmt: skip
+    assert told
+    assert all(0 <= fraction <= 1 and seconds > 0 for fraction, seconds in told)
 
 
 def test_a_loop_that_never_ends_times_out_and_the_process_goes_on() -> None:
