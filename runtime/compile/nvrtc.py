@@ -109,6 +109,16 @@ def nvrtc_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def _identity() -> str:
+    """What tells one NVRTC from another. The packages' versions do, and asking them spares loading the library."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"{version('nvidia-cuda-nvrtc')} through {version('cuda-bindings')}"
+    except PackageNotFoundError:
+        return "{}.{}".format(*nvrtc_version())
+
+
 def first_error(log: str, source: str, name: str) -> Diagnostic:
     """The first error in `log`, with up to two lines of the source that it points at."""
     if placed := _PLACED.search(log):
@@ -137,7 +147,6 @@ def _key(
     name_expressions: Sequence[str],
 ) -> str | None:
     """The cache key, or None where an option or a computed `#include` hides what is read."""
-    version = nvrtc_version()
     if any(re.match(r"--?(pre-include|include$|include=|pch|create-pch|use-pch)", option) for option in options):
         return None
     listed = [Path(option[2:]) for option in options if option.startswith("-I") and len(option) > 2]
@@ -145,7 +154,7 @@ def _key(
     included = headers.included_digest(source, user_dirs[0] if user_dirs else None, [*user_dirs, *listed])
     if included is None:
         return None
-    parts = ["nvrtc", f"{version}", kind, name, source, included, headers.toolkit_identity()]
+    parts = ["nvrtc", _identity(), kind, name, source, included, headers.toolkit_identity()]
     return digest_key([*parts, *sorted(headers.HOST_HEADERS.values()), *arguments, "names", *name_expressions])
 
 

@@ -3,8 +3,8 @@
 An event pair around a launch says 7 to 10 µs of a kernel that takes one. A graph of K copies of the step, timed whole,
 takes c + K · t, where c is what any graph costs before its first node; c and the time of an empty kernel are measured
 once a device. t counts a step from the end of the one before it, so consecutive launches overlap as they do in a run;
-the launch ramp hidden by that overlap is about an empty kernel's time and belongs to the step when it is looked at
-alone, so it is added. `benchmarks/timing_methods.py` compares this with events, CUPTI and ncu.
+the part of the launch that is hidden by that overlap belongs to the step when it is looked at alone, so half an empty
+kernel's time is added. `benchmarks/timing_methods.py` compares this with events, CUPTI and ncu.
 
 What has to come before each repeat (emptying the cache, clearing what the step adds to) is part of the graph, and the
 time of a graph of that alone is taken off.
@@ -57,6 +57,11 @@ class LaunchCosts:
     graph: int
     empty: int
 
+    @property
+    def ramp(self) -> int:
+        """What the kernel before hides of a launch: half an empty kernel, which lies inside what ncu adds."""
+        return self.empty // 2
+
 
 def launch_costs(timer: GraphTimer, empty: Call) -> LaunchCosts:
     """Measure what launching costs, with a kernel that does nothing."""
@@ -96,7 +101,7 @@ def time_steps(
     methods = [METHOD if times else "" for times in samples]
     whole = bool(calls) and not (timing.cold or timing.once or on_host)
     run_ns = _run(timer, calls, [times[len(times) // 2] for times in map(sorted, samples)], costs) if whole else 0
-    return StepTimes(samples, methods, 2 * costs.empty, costs.empty, costs.graph, run_ns)
+    return StepTimes(samples, methods, costs.empty + costs.ramp, costs.ramp, costs.graph, run_ns)
 
 
 def _run(timer: GraphTimer, calls: Sequence[Call], times: Sequence[int], costs: LaunchCosts) -> int:
@@ -124,7 +129,7 @@ def _sample(
         times = [timer.timed(replay) for _ in range(runs)]
     finally:
         replay.close()
-    return [max((t - base) // repeats + costs.empty, 0) for t in times]
+    return [max((t - base) // repeats + costs.ramp, 0) for t in times]
 
 
 def _median_replay(timer: GraphTimer, calls: Sequence[Call], runs: int) -> int:

@@ -12,7 +12,7 @@ from kgrun.runtime.devices.base import Timing
 from kgrun.runtime.devices.cuda_cupti import Unavailable, assign
 from kgrun.runtime.devices.cuda_timing import METHOD, LaunchCosts, launch_costs, time_steps
 
-START, RAMP = 6_000, 500
+START, EMPTY, RAMP = 6_000, 500, 250
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Timer:
         return START + sum(call.ns for call in replay.calls)
 
 
-COSTS = LaunchCosts(START, RAMP)
+COSTS = LaunchCosts(START, EMPTY)
 
 
 def medians(kernels: Sequence[Kernel], timing: Timing, timer: Timer | None = None, **more: Any) -> list[int | None]:
@@ -59,15 +59,15 @@ def medians(kernels: Sequence[Kernel], timing: Timing, timer: Timer | None = Non
 
 
 def test_launch_costs_are_the_start_and_the_slope() -> None:
-    assert launch_costs(Timer(), Kernel(RAMP)) == COSTS
+    assert launch_costs(Timer(), Kernel(EMPTY)) == COSTS
 
 
 def test_a_time_is_the_kernels_own_and_the_ramp() -> None:
     kernels = [Kernel(ns) for ns in (500, 1_000, 35_000, 800_000)]
     found = time_steps(Timer(), kernels, 5, COSTS)
-    assert [times[0] for times in found.samples] == [1_000, 1_500, 35_500, 800_500]
+    assert [times[0] for times in found.samples] == [750, 1_250, 35_250, 800_250]
     assert found.methods == [METHOD] * 4
-    assert (found.floor_ns, found.ramp_ns, found.start_ns) == (2 * RAMP, RAMP, START)
+    assert (found.floor_ns, found.ramp_ns, found.start_ns) == (EMPTY + RAMP, RAMP, START)
     assert found.run_ns == 836_500
     assert all(kernel.ran == 0 for kernel in kernels)
 
@@ -88,14 +88,14 @@ def test_short_kernels_are_repeated_more_often_and_many_get_less_each() -> None:
 def test_long_kernels_are_not_repeated_for_minutes() -> None:
     timer = Timer()
     found = time_steps(timer, [Kernel(100_000_000)], 30, COSTS)
-    assert found.samples[0] == [100_000_500] * 5
+    assert found.samples[0] == [100_000_250] * 5
     assert {len(chain.calls) for chain in timer.chains} == {1}
 
 
 def test_the_time_of_emptying_the_cache_is_taken_off() -> None:
     timer, flush = Timer(), Kernel(40_000)
     assert time_steps(timer, [Kernel(2_000)], 5, COSTS, Timing(cold=True), flush).run_ns == 0
-    assert medians([Kernel(2_000)], Timing(cold=True), timer, flush=flush) == [2_500]
+    assert medians([Kernel(2_000)], Timing(cold=True), timer, flush=flush) == [2_250]
     last = timer.chains[-1].calls
     assert last[0] is flush
     assert all((call is flush) == (i % 2 == 0) for i, call in enumerate(last))
@@ -103,7 +103,7 @@ def test_the_time_of_emptying_the_cache_is_taken_off() -> None:
 
 def test_what_must_come_before_comes_before_each_repeat() -> None:
     timer, clear, count = Timer(), Kernel(700), Kernel(3_000)
-    assert medians([clear, count], Timing(again={1: (0,)}), timer) == [1_200, 3_500]
+    assert medians([clear, count], Timing(again={1: (0,)}), timer) == [950, 3_250]
     last = timer.chains[-1].calls
     assert last == [clear, count] * (len(last) // 2)
 
@@ -111,7 +111,7 @@ def test_what_must_come_before_comes_before_each_repeat() -> None:
 def test_steps_that_must_not_repeat_run_once_in_their_turn() -> None:
     kernels = [Kernel(1_000), Kernel(1_000), Kernel(1_000)]
     timer = Timer()
-    assert medians(kernels, Timing(once=frozenset({0})), timer, on_host=frozenset({2})) == [None, 1_500, None]
+    assert medians(kernels, Timing(once=frozenset({0})), timer, on_host=frozenset({2})) == [None, 1_250, None]
     assert [kernel.ran for kernel in kernels] == [1, 0, 1]
     assert all(call is kernels[1] for chain in timer.chains for call in chain.calls)
 
