@@ -121,7 +121,8 @@ Iterations = Annotated[
     int | None, option("--iterations", min=1, metavar="N", help="Measured runs (default: 10 on a GPU, 1 on the CPU).")
 ]
 Warmup = Annotated[
-    int | None, option("--warmup", min=0, metavar="N", help="Runs before them (default: until times are stable on a GPU, 0 on the CPU).")
+    int | None,
+    option("--warmup", min=0, metavar="N", help="Runs before them (default: until stable on a GPU, 0 on the CPU)."),
 ]
 Duration = Annotated[float | None, option("--duration", metavar="S", help="Measure for S seconds at least.")]
 Samples = Annotated[

@@ -40,8 +40,8 @@ def render() -> str:
     lines = [
         "# Behaviours",
         "",
-        "Made by `python scripts/behaviours.py` from the names of the tests. S rows are behaviours of the runtimes that",
-        "kgrun re-implements; B rows are defects of theirs, with the rule that kgrun follows instead.",
+        "Made by `python scripts/behaviours.py` from the names of the tests. S rows are behaviours of the runtimes",
+        "that kgrun re-implements; B rows are defects of theirs, with the rule that kgrun follows instead.",
         "",
         f"{held} of {len(rows)} rows are held by tests, {reasoned} do not apply, "
         f"{len(rows) - held - reasoned} are open.",

@@ -11,7 +11,7 @@ from kgrun.graphs.schema.common import Expr, In64Bits, Integer, Name, NonNegativ
 from kgrun.graphs.schema.kernels import Argument, WorkspaceSpec
 
 # null: an optional input that is absent. Nested lists are flattened (S14).
-InputRef = TypeAliasType("InputRef", "Name | None | list[InputRef]")
+InputRef = TypeAliasType("InputRef", "Name | list[InputRef] | None")
 _AttributeItem = Annotated[bool | Integer | float | str, In64Bits]
 AttributeValue = _AttributeItem | list[_AttributeItem]
 Stream = Literal["compute", "comm"] | Name | NonNegativeInt

@@ -6,7 +6,7 @@ import os
 import re
 
 # Nanoseconds a thread and PTX instruction on one core, measured on kernels with and without barriers; the slower.
-_PLAIN_NS, _CHECKED_NS = 0.4, 3.0
+_PLAIN_NS, _CHECKED_NS = 0.4, 15.0
 _TURNS = 16  # how often a loop is taken to turn: its bound is often known only at run time
 _WORTH_SAYING_S = 60.0
 _LABEL = re.compile(r"^\s*(\$?[\w$]+):\s*$")

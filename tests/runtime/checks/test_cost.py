@@ -32,6 +32,6 @@ def test_a_branch_forward_is_no_loop() -> None:
 
 def test_only_long_runs_are_told_of() -> None:
     assert long_run(STRAIGHT, 10**6, checked=False) is None
-    assert long_run(STRAIGHT, 10**10, checked=True) == "2 minutes"
-    assert long_run(STRAIGHT, 10**12, checked=True) == "2 hours"
+    assert long_run(STRAIGHT, 10**10, checked=True) == "8 minutes"
+    assert long_run(STRAIGHT, 10**12, checked=True) == "12 hours"
     assert str(long_run(STRAIGHT, 10**14, checked=True)).endswith(" days")

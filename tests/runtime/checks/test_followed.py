@@ -12,6 +12,7 @@ from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, GraphError
 from kgrun.graphs.load import load_graph
 from kgrun.runtime import Session
 from kgrun.runtime.report import RunReport
+from tests.support import graph, node, tensor
 
 pytest.importorskip("cuda.bindings")
 pytest.importorskip("llvmlite")
@@ -190,3 +191,22 @@ def test_skipped_kernels_and_what_needs_them_leave_poison(tmp_path: Path, checks
     assert (report.outputs["a"] == 1).all()
     assert np.isnan(report.outputs["c"]).all()
     assert report.findings == ()
+
+
+KERNELS = Path(__file__).parents[2] / "data" / "kernels"
+
+
+def test_the_overrun_in_a_generated_kernel_is_found_at_its_line() -> None:
+    source = (KERNELS / "tvm_shared_overrun.cu").read_text()
+    line = next(i for i, row in enumerate(source.splitlines(), 1) if row.endswith("= red_buf0_ptr[0];"))
+    shapes = {"out": (1, 8, 12, 96), "a": (1, 8, 12, 96), "b": (1, 2, 1, 1), "w": (8, 2, 1, 1), "bias": (1, 8, 1, 1)}
+    tensors = {name: tensor("input", shape, "float32", init={"uniform": [0, 1]}) for name, shape in shapes.items()}
+    tensors["out"] = tensor(None, shapes["out"], "float32")
+    launch = node("n", ["a", "b", "w", "bias"], ["out"], args=list(shapes), block=[32, 16])
+    entry = "fused_conv2d4_add4_multiply1_add5_tir_clip_multiply2_kernel"
+    made = graph([launch], tensors, ["out"], kernels={"k": {"source": source, "entry": entry}})
+    with Session(made, device="cpu", checks=["bounds", "init", "redzone", "nan"]) as session:
+        (found,) = session.run().findings
+    assert (found.check, found.tensor, found.thread) == ("bounds", "shared lv24_shared_ptr", (0, 8, 0))
+    assert found.where is not None
+    assert found.where.line == line
