@@ -37,9 +37,16 @@ def command_line() -> tuple[str, ...]:
     return _words
 
 
-def guarded(words: Sequence[str]) -> int:
-    """Run the command line `words` and return its exit code; every failure is reported, none is raised."""
+def guarded(words: Sequence[str], *, own_process: bool = False) -> int:
+    """Run the command line `words` and return its exit code; every failure is reported, none is raised.
+
+    With `own_process` nothing else lives in this process: a command may then be watched from outside.
+    """
     globals()["_words"] = tuple(words)
+    if own_process:
+        from kgrun.cli import timeout
+
+        timeout.own_process = True
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a name the terminal cannot show must not end the run
             stream.reconfigure(errors="backslashreplace")

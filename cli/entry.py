@@ -19,4 +19,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     from kgrun.cli.boundary import guarded  # heavy only from here on
 
-    return guarded(words)
+    return guarded(words, own_process=arguments is None)

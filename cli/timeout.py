@@ -22,6 +22,7 @@ from kgrun.graphs.errors import DeviceFault, InternalError, KgrunError, TimeoutE
 
 Expired = Callable[[TimeoutExpired], None]
 
+own_process = False  # whether this process belongs to the command alone, so that it may be forked unasked
 _committed: int | None = None  # write end of the pipe to the supervisor, in the child
 _board: mmap.mmap | None = None  # what the child says it is doing: a length, then so many bytes of JSON
 _BOARD_BYTES = 16_384
@@ -32,13 +33,13 @@ _LENGTH = 4
 def supervise(seconds: float | None, *, json: bool, expired: Expired | None = None, crashes: bool = False) -> None:
     """Give the rest of this process `seconds` seconds until it commits its results.
 
-    With `crashes` it is watched without a limit too: a user's kernel on the CPU can end its process with a stray
+    With `crashes` a process of kgrun's own is watched without a limit too: a user's kernel on the CPU can end its process with a stray
     pointer, and somebody must be left to say which kernel that was.
 
     Returns in the child, which goes on as if nothing had happened; the supervisor never returns: it ends with the
     child's exit code, or with 9 after it has killed the child. `expired` gets the error before it is shown.
     """
-    if seconds is None and not (crashes and hasattr(os, "fork")):
+    if seconds is None and not (crashes and own_process and hasattr(os, "fork")):
         return
     if not hasattr(os, "fork"):
         assert seconds is not None
