@@ -33,8 +33,8 @@ _LENGTH = 4
 def supervise(seconds: float | None, *, json: bool, expired: Expired | None = None, crashes: bool = False) -> None:
     """Give the rest of this process `seconds` seconds until it commits its results.
 
-    With `crashes` a process of kgrun's own is watched without a limit too: a user's kernel on the CPU can end its process with a stray
-    pointer, and somebody must be left to say which kernel that was.
+    With `crashes` a process of kgrun's own is watched without a limit too: a user's kernel on the CPU can end its
+    process with a stray pointer, and somebody must be left to say which kernel that was.
 
     Returns in the child, which goes on as if nothing had happened; the supervisor never returns: it ends with the
     child's exit code, or with 9 after it has killed the child. `expired` gets the error before it is shown.

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kgrun.graphs.bound import Dim3
 from kgrun.graphs.errors import DeviceUnavailable
-from kgrun.graphs.operators.base import OpCall, registered
+from kgrun.graphs.operators import all_schemas
+from kgrun.graphs.operators.base import OpCall
 from kgrun.runtime.program import KernelCode, Value
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def cuda_kernel(op: str) -> CudaKernel:
 
 def _find(op: str, target: str, table: dict[str, _T]) -> _T:
     if op not in table:
-        importlib.import_module(f"kgrun.runtime.kernels.{target}.{registered()[op].family}")
+        importlib.import_module(f"kgrun.runtime.kernels.{target}.{all_schemas()[op].family}")
     if op not in table:
         raise DeviceUnavailable(f"operator {op} has no {target} kernel", code="KG710")
     return table[op]

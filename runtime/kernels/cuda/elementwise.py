@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from math import prod
 
 from kgrun.graphs.dtypes import itemsize
-from kgrun.graphs.operators.base import OpCall, TensorType, registered
+from kgrun.graphs.operators import all_schemas
+from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.scalar_code import operand_name, scalar_expression
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
@@ -65,9 +66,9 @@ class Scalars:
     store: str = "kg_to<O>(v)"
 
 
-@on_cuda(*(schema.name for schema in registered().values() if schema.family == "elementwise"))
+@on_cuda(*(schema.name for schema in all_schemas().values() if schema.family == "elementwise"))
 def _elementwise(call: OpCall) -> Lowered:
-    schema = registered()[call.op]
+    schema = all_schemas()[call.op]
     ignored = schema.data.get("shape_only", frozenset())
     out = call.outputs[0]
     sources = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from kgrun.graphs.operators import scalars
-from kgrun.graphs.operators.base import OpCall, registered
+from kgrun.graphs.operators import all_schemas, scalars
+from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.nn import conv_window, pool_window
 from kgrun.graphs.operators.shapes import strides_of
 from kgrun.graphs.operators.windows import Window
@@ -232,7 +232,7 @@ def _average_body(call: OpCall, rank: int) -> str:
 
 @on_cuda("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(call: OpCall) -> Lowered:
-    rule = registered()["ReduceMean" if call.op == "GlobalAveragePool" else "ReduceMax"].data
+    rule = all_schemas()["ReduceMean" if call.op == "GlobalAveragePool" else "ReduceMax"].data
     source = call.input(0)
     return reduce(rule, source, range(2, len(source.shape)), call.outputs[0])
 

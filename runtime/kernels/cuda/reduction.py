@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 from kgrun.graphs.dtypes import DTYPES, itemsize
-from kgrun.graphs.operators import scalars
-from kgrun.graphs.operators.base import OpCall, TensorType, registered
+from kgrun.graphs.operators import all_schemas, scalars
+from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.reduction import reduced_axes
 from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.shapes import strides_of
@@ -60,10 +60,10 @@ class Geometry:
         return prod(self.reduced)
 
 
-@on_cuda(*(schema.name for schema in registered().values() if "combine" in schema.data))
+@on_cuda(*(schema.name for schema in all_schemas().values() if "combine" in schema.data))
 def _reduce(call: OpCall) -> Lowered:
     source, axes = call.input(0), reduced_axes(call)
-    return reduce(registered()[call.op].data, source, axes, call.outputs[0])
+    return reduce(all_schemas()[call.op].data, source, axes, call.outputs[0])
 
 
 @on_cuda("Softmax", "LogSoftmax", "Hardmax")
