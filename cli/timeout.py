@@ -114,7 +114,8 @@ def _told() -> dict[str, Any]:
 
 
 def _watch(child: int, reader: int, seconds: float | None, json: bool, expired: Expired | None) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child gets Ctrl-C too and answers it
+    # A terminal sends Ctrl-C to both, and the child answers it; from elsewhere only this process gets the signal.
+    signal.signal(signal.SIGINT, signal.SIG_IGN if _in_foreground() else lambda *_: os.kill(child, signal.SIGINT))
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
     # Readable when the child commits, and when it ends: its end of the pipe closes.
     ready, _, _ = select.select([reader], [], [], seconds)
@@ -149,6 +150,15 @@ def _expired(seconds: float, expired: Expired | None) -> TimeoutExpired:
         with contextlib.suppress(Exception):  # the time limit is what the user must hear of
             expired(error)
     return error
+
+
+def _in_foreground() -> bool:
+    """Whether this process stands in the foreground of a terminal."""
+    for stream in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            if os.isatty(stream):
+                return os.tcgetpgrp(stream) == os.getpgrp()
+    return False
 
 
 def _crashed(name: str) -> DeviceFault:

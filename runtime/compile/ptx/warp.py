@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kgrun.runtime.compile.ptx import wmma
-from kgrun.runtime.compile.ptx.emit import Emitter, immediate
+from kgrun.runtime.compile.ptx.emit import Emitter
+from kgrun.runtime.compile.ptx.immediates import immediate
 from kgrun.runtime.compile.ptx.layout import KIND_NUMBERS
 from kgrun.runtime.compile.ptx.memory import address
 from kgrun.runtime.compile.ptx.rules import value_type

@@ -212,6 +212,8 @@ def elementwise(call: OpCall) -> HostFunction:
     blocked = blocked and call.outputs[0].size > _BLOCK and (narrow or not isinstance(function.func, np.ufunc))
 
     def apply(operands: Sequence[Array | None], out: Array) -> None:
+        if out.ndim == 0:  # numpy makes scalars of 0-d results, and a scalar cannot be worked on in place
+            operands, out = [None if x is None else x.reshape(1) for x in operands], out.reshape(1)
         if narrow:
             operands = [_widened(operand) for operand in operands]
         if out_narrow:

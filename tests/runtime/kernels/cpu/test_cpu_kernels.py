@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.data import numpy_dtype
+from kgrun.graphs.errors import DeviceFault, GraphError
 from kgrun.graphs.operators import all_schemas, infer
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.windows import Window
@@ -384,3 +385,18 @@ def test_empty_tensors_pass_through() -> None:
 
 def test_every_operator_has_a_cpu_kernel() -> None:
     assert all(callable(cpu_kernel(name)) for name in all_schemas())
+
+
+@pytest.mark.parametrize("name", sorted(all_schemas()))
+def test_operators_take_tensors_of_rank_zero(name: str) -> None:
+    schema = all_schemas()[name]
+    for dtype in ("float32", "float16", "float64", "int32", "bool"):
+        for count in range(schema.inputs[0], min(schema.inputs[1], 3) + 1):
+            try:
+                call = infer(name, "n", [TensorType(dtype, ())] * count, {}, 1)
+            except GraphError:
+                continue  # not of this dtype, or not of this rank
+            outputs = [np.zeros(o.shape, numpy_dtype(o.dtype)) for o in call.outputs]
+            with np.errstate(all="ignore"):
+                cpu_kernel(name)(call)([np.ones((), numpy_dtype(dtype))] * count, outputs)
+            assert all(o.shape == t.shape for o, t in zip(outputs, call.outputs, strict=True))
