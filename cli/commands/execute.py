@@ -185,12 +185,19 @@ def command(
 
 
 def _on_cpu(device: str) -> bool:
-    """Whether `device` will be the CPU, where a kernel's stray pointer ends the process."""
+    """Whether `device` will surely be the CPU, where a kernel's stray pointer ends the process.
+
+    Only looks whether there is a driver: CUDA must not be initialised before a fork.
+    """
     if device != "auto":
         return device == "cpu"
-    from kgrun.runtime.devices.cuda_status import gpu_status
+    import ctypes
 
-    return not gpu_status().usable
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

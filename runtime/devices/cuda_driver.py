@@ -202,6 +202,10 @@ class PyCudaDriver:
             module = _Module(self.cuda.module_from_buffer(image, message_handler=keep), image)
         except self.cuda.Error as error:
             raise LoadFailed(str(error), "\n".join(line for line in log if line)) from error
+        except UnicodeDecodeError as error:
+            # The driver failed before it wrote its log, and PyCUDA reads what stood there. An earlier fault shows here.
+            self._stream.synchronize()
+            raise LoadFailed("the driver does not load it and gives no log", "") from error
         self._modules.append(module)
         return module
 
