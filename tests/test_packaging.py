@@ -44,6 +44,14 @@ def test_files_say_their_duty_and_fit_one_sitting(path: Path) -> None:
     assert len(text.splitlines()) <= 360
 
 
+def test_the_architecture_page_names_every_room() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    rooms = [p for part in PARTS for p in (ROOT / part).iterdir() if not p.name.startswith(("_", "."))]
+    names = [f"{p.name}/" if p.is_dir() else p.name for p in rooms if p.is_dir() or p.suffix == ".py"]
+    missing = [name for name in names if f"`{name}" not in page and not name.startswith("data_")]
+    assert missing == ["version.py"]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_dependencies_point_one_way(path: Path) -> None:
     forbidden = {"graphs": ("kgrun.runtime", "kgrun.cli"), "runtime": ("kgrun.cli",), "cli": ()}[

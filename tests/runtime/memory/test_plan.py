@@ -527,3 +527,25 @@ def test_guarded_buffers_keep_free_bytes_around_them(mode: Literal["planned", "n
             apart = a.space != b.space or a.last_step < b.first_step or b.last_step < a.first_step
             if a is not b and not apart and a.offset <= b.offset:
                 assert a.offset + a.aligned + guard <= b.offset
+
+
+def test_S16_only_what_comes_from_outside_gets_input_memory() -> None:
+    nodes = [node("a", ["x"], ["t"]), node("b", ["t"], ["y"])]
+    _, by_name = planned(program(nodes, X, ["y"]))
+    assert [name for name, p in by_name.items() if p.memory_class == "input"] == ["x"]
+
+
+def test_S59_a_single_object_must_beat_many_by_more_than_100_mib() -> None:
+    from kgrun.runtime.memory.packing import PackOptions, Problem, pack
+
+    def orders(unit: int) -> set[str]:
+        rng = random.Random(2)
+        found = set()
+        for _ in range(60):
+            lives = [(a := rng.randint(0, 11), rng.randint(a + 1, 12), unit * rng.randint(1, 9)) for _ in range(14)]
+            problem = Problem([a for a, _, _ in lives], [b for _, b, _ in lives], [n for _, _, n in lives])
+            found.add(pack(problem, PackOptions(method="somas")).order.split(",")[0])
+        return found
+
+    assert orders(1) == {"many objects"}
+    assert orders(256 << 20) == {"many objects", "single object"}
