@@ -164,8 +164,13 @@ def _cyclic(blocks: list[Block]) -> frozenset[int]:
     return frozenset(cyclic)
 
 
-def live_across(flow: Flow, registers: Iterable[str], suspends: Iterable[int]) -> dict[int, list[str]]:
-    """For the index of each suspend point, the registers alive just after it, its own results left out."""
+def live_across(
+    flow: Flow, registers: Iterable[str], suspends: Iterable[int], done: frozenset[int] = frozenset()
+) -> dict[int, list[str]]:
+    """For the index of each suspend point, the registers alive just after it.
+
+    Its own results are left out: they arrive when it goes on. Those `done` have them already and keep them.
+    """
     numbers = {name: place for place, name in enumerate(registers)}
     names = list(numbers)
     reads: list[int] = []
@@ -197,7 +202,7 @@ def live_across(flow: Flow, registers: Iterable[str], suspends: Iterable[int]) -
             live |= live_in[follower]
         for index in range(block.end - 1, block.start - 1, -1):
             if index in wanted:
-                kept = live & ~kills[index]
+                kept = live if index in done else live & ~kills[index]
                 result[index] = [names[bit] for bit in _bits(kept)]
             live = (live & ~kills[index]) | reads[index]
     return result

@@ -54,7 +54,7 @@ class Lowering(Emitter):
         suspends = [n for n, i in enumerate(flow.instructions) if is_suspend(i)] if function.is_entry else []
         self.points = sorted({*suspends, *self.spins})
         self.states = {index: number for number, index in enumerate(self.points, 1)}
-        live = live_across(flow, function.registers, self.points) if self.points else {}
+        live = live_across(flow, function.registers, self.points, self.spins) if self.points else {}
         again = remat.recomputable(function, flow) if self.points else {}
         self.recompute = {
             index: list(dict.fromkeys(place for name in names for place in again.get(name, ())))

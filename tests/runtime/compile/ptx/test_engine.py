@@ -232,3 +232,25 @@ def test_the_overrun_that_a_compiler_generated_is_found_at_its_line() -> None:
         (0, 8, 0),
     )
     assert source.splitlines()[fault.line - 1].strip() == "lv24_shared_ptr[((int)threadIdx.y)] = red_buf0_ptr[0];"
+
+
+def test_a_thread_that_waits_for_nobody_is_reported_and_goes_on_with_what_it_read() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+    y[0] = 0;
+    while (*(volatile const float*)x > 0) y[0] += 1;
+}"""
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
+    (fault,) = launch(source, [x, y], block=1).faults
+    assert (fault.kind, fault.line) == ("deadlock", 3)
+    assert y[0] > 1_000  # the value read before a pause is there after it
+
+
+def test_a_bounded_wait_on_volatile_memory_counts_right() -> None:
+    source = """extern "C" __global__ void k(const int* x, int* y) {
+    int turns = 0;
+    while (*(volatile const int*)(x + turns) > 0) turns += 1;
+    y[threadIdx.x] = turns;
+}"""
+    x, y = np.r_[np.ones(500, np.int32), np.zeros(1, np.int32)], np.zeros(33, np.int32)
+    assert launch(source, [x, y], block=33).faults == []
+    assert y.tolist() == [500] * 33
