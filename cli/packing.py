@@ -65,7 +65,8 @@ def plan_csv(file: Path, output: Output, request: PlanRequest) -> None:
         GraphError: the file is no packing problem.
         DoesNotFit: no plan within the limit was found.
     """
-    from kgrun.runtime.memory.packing import METHODS, PackOptions, pack, verify, write_minimalloc_csv
+    from kgrun.runtime.memory.packing import METHODS, PackOptions, verify, write_minimalloc_csv
+    from kgrun.runtime.memory.solve import solve
 
     planner, limit = request.planner, request.limit
     if planner not in METHODS:
@@ -73,7 +74,7 @@ def plan_csv(file: Path, output: Output, request: PlanRequest) -> None:
     with phase(f"packing {file}", output):
         problem = read_problem(file)
         started = time.perf_counter_ns()
-        packing = pack(problem, PackOptions(method=planner, time_limit=request.seconds, capacity=limit))
+        packing = solve(problem, PackOptions(method=planner, time_limit=request.seconds, capacity=limit))
         faults = verify(problem, packing.offsets)
         spent = time.perf_counter_ns() - started
         planners = request.rows(problem)

@@ -15,9 +15,10 @@ from kgrun.graphs.errors import InternalError, UsageError
 from kgrun.runtime.memory.alignment import ALIGNMENT, COMM_GUARD, Padding, held_bytes
 from kgrun.runtime.memory.lifetimes import Lifetimes, lifetimes
 from kgrun.runtime.memory.limit import check_limit
-from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, pack, peak_section, verify
+from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, peak_section, verify
 from kgrun.runtime.memory.plan_cache import DEFAULT_MIN_KERNELS, pack_cached
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
+from kgrun.runtime.memory.solve import solve
 from kgrun.runtime.program import Buffer, MemoryClass, Program
 from kgrun.runtime.streams import conflicts, plan_streams
 
@@ -78,7 +79,7 @@ def plan_memory(
     capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
     method = "none" if mode == "none" else planner
     options = PackOptions(method=method, time_limit=time_limit, capacity=capacity)
-    outcome = pack_cached(problem, options, pack, cache_dir, kernels=len(program.steps), minimum=cache_minimum)
+    outcome = pack_cached(problem, options, solve, cache_dir, kernels=len(program.steps), minimum=cache_minimum)
     packing = outcome.packing
     _verify(problem, packing)
     placements += _dynamic_placements(dynamic, lives, packing, padding)

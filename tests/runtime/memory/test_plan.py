@@ -549,3 +549,22 @@ def test_S59_a_single_object_must_beat_many_by_more_than_100_mib() -> None:
 
     assert orders(1) == {"many objects"}
     assert orders(256 << 20) == {"many objects", "single object"}
+
+
+def test_a_planner_that_cannot_take_so_many_buffers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kgrun.runtime.memory import solve
+    from kgrun.runtime.memory.compare_planners import compare_planners
+    from kgrun.runtime.memory.packing import Packing, PackingError, PackOptions, Problem, pack
+
+    def small_only(problem: Problem, options: PackOptions) -> Packing:
+        if options.method == "greedy-size":
+            raise PackingError("the conflict graph is too large")
+        return pack(problem, options)
+
+    monkeypatch.setattr(solve, "pack", small_only)
+    nodes, tensors = chain(3)
+    made = program(nodes, tensors, ["t2"])
+    with pytest.raises(UsageError, match="planner 'greedy-size' cannot plan 2 buffers") as caught:
+        planned(made, planner="greedy-size")
+    assert caught.value.code == "KG203"
+    assert [row.planner for row in compare_planners(made, ["auto", "greedy-size", "none"])] == ["auto", "none"]
