@@ -20,6 +20,7 @@ from kgrun.cli.load import GraphOptions, read_graph
 from kgrun.cli.output import Output
 from kgrun.cli.values import check_number, parse_device, parse_dims, parse_size
 from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
+from kgrun.runtime.devices.cuda_early import open_context_early
 
 if TYPE_CHECKING:
     from kgrun.cli.cold import ColdReport
@@ -177,6 +178,7 @@ def command(
     if tracing():
         after.trace_here(output)
     watchdog.supervise(timeout, json=json, expired=after.at_time_limit, crashes=_on_cpu(device))
+    open_context_early(device)
     with interrupts.bounded():
         report, error = after.run(output)
     cold = make_cold_report(report, after.phases.spent, started - STARTED) if cold_report else None
