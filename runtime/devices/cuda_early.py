@@ -1,7 +1,7 @@
 """Open the GPU's context while Python is still importing: on a thread, through the driver's own library.
 
-Making a context takes a quarter of a second and needs no Python. The primary context is counted, so PyCUDA finds it made;
-the count taken here ends with the process.
+Making a context takes a quarter of a second and needs no Python. The primary context is counted, so PyCUDA finds it
+made; the count taken here ends with the process.
 """
 
 from __future__ import annotations
