@@ -29,6 +29,13 @@ def node(name: str, inputs: Sequence[Any] = (), outputs: Sequence[Any] = (), **m
     return row if "op" in more else {"kernel": "k", "grid": [1], "block": [32], **row}
 
 
+def chain_of(length: int, size: int = 1024) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Nodes and tensors of `length` kernels in a row, each reading the one before: x, t0, t1, ..."""
+    tensors = {"x": tensor("input", [size])} | {f"t{i}": tensor(None, [size]) for i in range(length)}
+    names = ["x", *(f"t{i}" for i in range(length))]
+    return [node(f"k{i}", [names[i]], [names[i + 1]]) for i in range(length)], tensors
+
+
 def graph(
     nodes: Sequence[Mapping[str, Any]],
     tensors: Mapping[str, Mapping[str, Any]] | None = None,

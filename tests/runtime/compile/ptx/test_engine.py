@@ -216,7 +216,7 @@ def test_launches_from_several_python_threads() -> None:
 
 
 def test_the_overrun_that_a_compiler_generated_is_found_at_its_line() -> None:
-    path = Path(__file__).parent / "corpus" / "tvm_shared_overrun.cu"
+    path = Path(__file__).parents[3] / "data" / "kernels" / "tvm_shared_overrun.cu"
     source = path.read_text()
     module = load_ptx(ptx_of(source), name="tvm", checks=frozenset(("bounds",)))
     shapes = (8 * 24 * 96, 8 * 24 * 96, 8, 16, 2, 8)
