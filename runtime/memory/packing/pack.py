@@ -162,7 +162,7 @@ class _Solver:
             tries += [("skyline", order, 0) for order in PORTFOLIO[k : k + 1]]
             tries += [("outward", order, fit) for order in STACKS[k : k + 1] for fit in (TIGHTEST, LOWEST)[: 2 - many]]
         if many:
-            tries[2:2] = [("outward", "-U", LOWEST), ("outward", "Z", LOWEST)]
+            tries[2:2] = [("outward", "-U", LOWEST), ("outward", "Z", LOWEST), ("skyline", "T^256W", 0)]
             tries.insert(0, tries.pop(1))  # the one that is always fast comes first
         for turn, (kind, order, fit) in enumerate(tries[:passes]):
             if kind == "skyline":
