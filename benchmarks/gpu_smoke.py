@@ -19,9 +19,10 @@ import numpy as np
 from kgrun.graphs.operators import all_schemas, infer
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime.devices.cuda import CudaDevice
-from kgrun.runtime.kernels.base import CopyOperand, KernelCall, LibraryRoutine, Operand, cuda_kernel
+from kgrun.runtime.kernels.base import LibraryRoutine, Operand, cuda_kernel
 from kgrun.runtime.kernels.cuda import linear
-from kgrun.runtime.program import Copy, KernelCode, Launch, LibraryCall, Pointer, Step, Work
+from kgrun.runtime.lower.work import placed
+from kgrun.runtime.program import Copy, KernelCode, Launch, Pointer, Step, Work
 
 Row = tuple[str, str, str]
 RUNS, WARM_UP = 20, 3
@@ -98,17 +99,9 @@ def operator(device: CudaDevice, op: str, dtype: str, *shapes: tuple[int, ...], 
     def pointer(operand: Operand) -> Pointer:
         return Pointer(places.index((operand.role, operand.index)), operand.offset)
 
-    prepared = []
-    for work in lowered.work:
-        if isinstance(work, KernelCall):
-            args = tuple(pointer(arg) if isinstance(arg, Operand) else arg for arg in work.args)
-            made: Work = Launch(work.code, args, work.grid, work.block, work.shared)
-        elif isinstance(work, LibraryRoutine):
-            made = LibraryCall(work.library, work.routine, work.config, tuple(a and pointer(a) for a in work.args))
-        else:
-            assert isinstance(work, CopyOperand)
-            made = Copy(pointer(work.target), pointer(work.source), work.nbytes)
-        prepared.append(device.prepare(step(made), lambda p: at[places[p.buffer]] + p.offset))
+    prepared = [
+        device.prepare(step(placed(work, pointer)), lambda p: at[places[p.buffer]] + p.offset) for work in lowered.work
+    ]
     ns = median_ns(device, lambda: [p.launch() for p in prepared] and None)
     for address in at.values():
         device.free(address)

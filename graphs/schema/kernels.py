@@ -36,7 +36,6 @@ class KernelSpec(Record):
 
 
 SCALARS = tuple(DTYPES) + tuple(VECTORS)
-ScalarValue = bool | int | float | str | list[bool | int | float | str]
 
 
 def _scalar_argument(value: dict[str, Any]) -> dict[str, Any]:

@@ -14,14 +14,11 @@ from kgrun.graphs.errors import CompileError, GraphError, KgrunError
 from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.runtime.checks.arguments import argument_faults, c_type, element_warnings
 from kgrun.runtime.checks.places import in_users_files
-from kgrun.runtime.compile.nvrtc import compile_cuda
 from kgrun.runtime.compile.signature import (
-    PROBE,
     KernelSignature,
-    probe_expression,
     signature_of_cubin,
     signature_of_ptx,
-    typed,
+    signatures_of_source,
 )
 from kgrun.runtime.devices.cuda_code import compile_images
 from kgrun.runtime.lower.sources import KernelSources
@@ -139,24 +136,19 @@ def _source_signatures(codes: Mapping[str, KernelCode], arch: str) -> dict[str, 
     first = next(iter(codes.values()))
     entries = list(dict.fromkeys(code.entry for code in codes.values()))
     try:
-        compiled = compile_cuda(
-            (first.text or "") + PROBE,
+        found = signatures_of_source(
+            first.text or "",
+            entries,
             name=first.label,
             arch=arch,
             options=first.options,
             include_dirs=first.include_dirs,
-            name_expressions=[*entries, *map(probe_expression, entries)],
         )
     except CompileError:
         images = compile_images(list(codes.values()), arch)  # which says it in the user's terms
         rows = {name: images[code.entry] for name, code in codes.items()}
         return {name: signature_of_cubin(each.data, each.symbol, name=first.label) for name, each in rows.items()}
-    found = {}
-    for name, code in codes.items():
-        plain = signature_of_cubin(compiled.image, compiled.lowered_names[code.entry], name=code.label)
-        probe = compiled.lowered_names[probe_expression(code.entry)]
-        found[name] = replace(plain, params=typed(plain.params, probe))
-    return found
+    return {name: found[code.entry] for name, code in codes.items()}
 
 
 def _typed(bound: BoundGraph, code: KernelCode, signature: KernelSignature) -> KernelSignature:

@@ -10,7 +10,6 @@ from typing import Literal
 
 from kgrun.graphs.errors import CompileError, did_you_mean
 from kgrun.runtime.compile import mangling
-from kgrun.runtime.compile.cache import CompileCache
 from kgrun.runtime.compile.nvrtc import compile_cuda
 from kgrun.runtime.compile.ptx.parse import parse_module
 
@@ -46,42 +45,40 @@ class KernelSignature:
     registers: int | None
 
 
-def signature_of_source(
+def signatures_of_source(
     source: str,
-    entry: str,
+    entries: Sequence[str],
     *,
     name: str,
     arch: str = "sm_80",
     options: Sequence[str] = (),
     include_dirs: Sequence[Path] = (),
-    cache: CompileCache | Literal["default"] | None = "default",
-) -> KernelSignature:
-    """The exact signature of `entry`, a function name or a template's instance such as `scale<float, 4>`.
+) -> dict[str, KernelSignature]:
+    """The exact signatures of `entries`, function names or template instances such as `scale<float, 4>`.
 
-    Raises `CompileError` where the source or the entry does not compile.
+    Raises `CompileError` where the source or an entry does not compile, or an entry names several functions.
     """
-    probe = probe_expression(entry)
     compiled = compile_cuda(
         source + PROBE,
         name=name,
         arch=arch,
         options=options,
         include_dirs=include_dirs,
-        kind="ptx",
-        name_expressions=(entry, probe),
-        cache=cache,
+        name_expressions=[*entries, *map(_probe, entries)],
     )
-    symbol = compiled.lowered_names[entry]
-    plain = signature_of_ptx(compiled.image.decode(), symbol, name=name)
-    return replace(plain, params=typed(plain.params, compiled.lowered_names[probe]))
+    found = {}
+    for entry in entries:
+        plain = signature_of_cubin(compiled.image, compiled.lowered_names[entry], name=name)
+        found[entry] = replace(plain, params=_with_types(plain.params, compiled.lowered_names[_probe(entry)]))
+    return found
 
 
-def probe_expression(entry: str) -> str:
+def _probe(entry: str) -> str:
     """The name expression whose symbol, in a source that ends with `PROBE`, spells the type of `entry`."""
     return f"&kgrun_signature<decltype({entry})>"
 
 
-def typed(params: list[ParamInfo], probe_symbol: str) -> list[ParamInfo]:
+def _with_types(params: list[ParamInfo], probe_symbol: str) -> list[ParamInfo]:
     """Parameters with the C++ types that the symbol of a probe spells; as they were where it cannot be read."""
     types = mangling.function_parameters(probe_symbol)
     if types is None or len(types) != len(params):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, NullArgument, ScalarArgument, TensorArgument
@@ -91,25 +91,28 @@ def bind_work(
             base = found
         return Pointer(base.buffer, base.offset + operand.offset)
 
+    return [placed(item, pointer) for item in work.lowered.work]
+
+
+def placed(
+    item: KernelCall | LibraryRoutine | ClearOperand | CopyOperand, pointer: Callable[[Operand], Pointer | None]
+) -> Work:
+    """One item of a lowered operator with its operands where `pointer` says; None for absent ones."""
+
     def present(operand: Operand) -> Pointer:
         found = pointer(operand)
-        assert found is not None, f"{node.name} addresses an absent {operand.role} {operand.index}"
+        assert found is not None, f"an absent {operand.role} {operand.index} is cleared or copied"
         return found
 
-    made: list[Work] = []
-    for item in work.lowered.work:
-        match item:
-            case KernelCall(code, args, grid, block, shared):
-                values = tuple(pointer(a) if isinstance(a, Operand) else a for a in args)
-                made.append(Launch(code, values, grid, block, shared))
-            case LibraryRoutine(library, routine, config, operands):
-                pointers = tuple(None if o is None else pointer(o) for o in operands)
-                made.append(LibraryCall(library, routine, config, pointers))
-            case ClearOperand(operand, nbytes):
-                made.append(Clear(present(operand), nbytes))
-            case CopyOperand(to, source, nbytes):
-                made.append(Copy(present(to), present(source), nbytes))
-    return made
+    match item:
+        case KernelCall(code, args, grid, block, shared):
+            return Launch(code, tuple(pointer(a) if isinstance(a, Operand) else a for a in args), grid, block, shared)
+        case LibraryRoutine(library, routine, config, operands):
+            return LibraryCall(library, routine, config, tuple(None if o is None else pointer(o) for o in operands))
+        case ClearOperand(operand, nbytes):
+            return Clear(present(operand), nbytes)
+        case CopyOperand(to, source, nbytes):
+            return Copy(present(to), present(source), nbytes)
 
 
 def _array(bound: BoundGraph, name: str | None, slots: Mapping[str, Pointer]) -> ArrayRef | None:

@@ -10,8 +10,9 @@ import numpy as np
 from kgrun.graphs.operators import all_schemas
 from kgrun.graphs.operators.base import OpCall
 from kgrun.runtime.devices.cuda import CudaDevice
-from kgrun.runtime.kernels.base import ClearOperand, CopyOperand, KernelCall, LibraryRoutine, Lowered, Operand
-from kgrun.runtime.program import Clear, Copy, KernelCode, Launch, LibraryCall, Pointer, Step, Value, Work
+from kgrun.runtime.kernels.base import Lowered, Operand
+from kgrun.runtime.lower.work import placed
+from kgrun.runtime.program import KernelCode, Launch, Pointer, Step, Value, Work
 from tests.runtime.kernels.cuda.emulation import array_dtype
 
 Array = np.ndarray[Any, Any]
@@ -118,29 +119,14 @@ def run_operator(device: CudaDevice, call: OpCall, lowered: Lowered, inputs: Seq
         for index, array in enumerate(inputs):
             if array is not None:
                 arena.write(places["input", index], np.ascontiguousarray(array))
+
+        def at(operand: Operand) -> Pointer:
+            return Pointer(places[operand.role, operand.index], operand.offset)
+
         for work in lowered.work:
-            device.prepare(step(placed(work, places), call.op), arena.address).launch()
+            device.prepare(step(placed(work, at), call.op), arena.address).launch()
         device.synchronize()
         arena.check_guards()
         return [arena.read(places["output", index], array) for index, array in enumerate(outputs)]
     finally:
         arena.close()
-
-
-def placed(work: KernelCall | LibraryRoutine | ClearOperand | CopyOperand, places: dict[tuple[str, int], int]) -> Work:
-    """`work` with its operands at the buffers that `places` gives them."""
-
-    def at(operand: Operand) -> Pointer:
-        return Pointer(places[operand.role, operand.index], operand.offset)
-
-    match work:
-        case KernelCall():
-            args = tuple(at(arg) if isinstance(arg, Operand) else arg for arg in work.args)
-            return Launch(work.code, args, work.grid, work.block, work.shared)
-        case LibraryRoutine():
-            pointers = tuple(None if arg is None else at(arg) for arg in work.args)
-            return LibraryCall(work.library, work.routine, work.config, pointers)
-        case ClearOperand():
-            return Clear(at(work.target), work.nbytes)
-        case CopyOperand():
-            return Copy(at(work.target), at(work.source), work.nbytes)

@@ -53,7 +53,6 @@ SHARED_CODE = frozenset((*CORE_CODE, *CHECKING_CODE, *MATRIX_CODE))
 # Functions of the runtime whose loop iterations are independent of each other.
 PARALLEL = frozenset(("kg_shuffle_all", "kg_masks_miss"))
 HIDDEN_PARAMETERS = ", ".join(f"{kind} {name}" for kind, name in HIDDEN)
-HIDDEN_TYPES = ", ".join(kind for kind, _ in HIDDEN)
 
 
 @dataclass
@@ -219,9 +218,6 @@ class Emitter:
         if (constant := immediate(operand, kind)) is not None:
             return constant
         return self.convert_bits(*self.symbol(operand), kind)
-
-    def read_ptx(self, operand: str, ptx: str) -> str:
-        return self.read(operand, llvm_type(ptx))
 
     def write(self, name: str, value: str, have: str) -> None:
         """Store `value` of LLVM type `have` in a register; `_` discards it."""

@@ -61,12 +61,6 @@ def compile_ir(ir: str, store: CompileCache | None) -> bytes:
     return code
 
 
-def warm_up() -> None:
-    """Start a compiler process ahead of its first use; it costs about a tenth of a second."""
-    _binding()
-    _idle.put(_start())
-
-
 def identity() -> str:
     """What the generated code depends on beside its IR: LLVM and the processor."""
     with _loading:

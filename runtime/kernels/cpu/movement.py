@@ -16,8 +16,6 @@ from kgrun.runtime.kernels.base import HostFunction, on_cpu
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
-Index = tuple[slice, ...]
-
 
 def _slice(axis: AxisRange) -> slice:
     if axis.size == 0:

@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass
 
 from . import native
-from .arena import Arena, Pieces
+from .arena import Pieces
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,3 @@ def pieces_of_blocks(pieces: Pieces, blocks: int) -> tuple[array[int], array[int
         flat[at[b]] = k
         at[b] += 1
     return array("q", count), flat
-
-
-def edge_estimate(arena: Arena) -> int:
-    """Number of overlapping pairs of bounding lives, without building the graph: sum over starts of the live."""
-    events = sorted([(low, 1) for low in arena.lower] + [(high, 0) for high in arena.upper])
-    live = total = 0
-    for _, opens in events:
-        total += live if opens else 0
-        live += 1 if opens else -1
-    return total

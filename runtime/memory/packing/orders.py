@@ -11,8 +11,6 @@ from operator import mul, neg, sub
 from . import native
 from .sections import load, loudest, sections, zeros
 
-Column = array  # 'q' or 'd'
-
 # Columns in turn; the names are explained at View.column.
 PORTFOLIO = (
     "T A W", "T W A", "T^16W", "M^16W", "A W", "T Z W", "T^64W", "start", "P Z", "T Z7W3", "Z7W3", "T^4W", "Z5W5",

@@ -8,7 +8,7 @@ import pytest
 from kgrun.graphs.errors import CompileError
 from kgrun.runtime.compile import mangling, signature
 from kgrun.runtime.compile.nvrtc import compile_cuda
-from kgrun.runtime.compile.signature import signature_of_cubin, signature_of_ptx, signature_of_source
+from kgrun.runtime.compile.signature import signature_of_cubin, signature_of_ptx, signatures_of_source
 
 pytest.importorskip("cuda.bindings")
 
@@ -24,7 +24,7 @@ __global__ void nothing() {}
 
 
 def described(entry: str) -> list[tuple[str, int, int, str, bool | None]]:
-    found = signature_of_source(SOURCE, entry, name="k.cu")
+    found = signatures_of_source(SOURCE, [entry], name="k.cu")[entry]
     return [(p.kind, p.size, p.offset, p.type_name, p.const) for p in found.params]
 
 
@@ -60,18 +60,18 @@ def test_halves_pointers_to_pointers_and_wide_integers() -> None:
 
 
 def test_a_kernel_without_parameters_and_its_symbol() -> None:
-    found = signature_of_source(SOURCE, "nothing", name="k.cu")
+    found = signatures_of_source(SOURCE, ["nothing"], name="k.cu")["nothing"]
     assert (found.symbol, found.params) == ("_Z7nothingv", [])
 
 
 def test_limits_come_with_the_signature() -> None:
-    found = signature_of_source(SOURCE, "plain", name="k.cu")
+    found = signatures_of_source(SOURCE, ["plain"], name="k.cu")["plain"]
     assert (found.static_shared, found.max_threads) == (40, 96)
 
 
 def test_an_entry_that_is_not_there_is_a_compile_error() -> None:
     with pytest.raises(CompileError):
-        signature_of_source(SOURCE, "plane", name="k.cu")
+        signatures_of_source(SOURCE, ["plane"], name="k.cu")
 
 
 def test_ptx_tells_sizes_and_offsets() -> None:

@@ -144,13 +144,18 @@ def test_a_loop_that_never_ends_times_out_and_the_process_goes_on() -> None:
 
 def test_the_object_cache_serves_a_second_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ptx = ptx_of(ADD.replace("+ 1", "+ 7"))
-    load_ptx(ptx, name="x").kernel("k").prepare()
+    real, compiled = jit._in_worker, []
 
-    def refuse(*_: object) -> bytes:
-        raise AssertionError("compiled again")
+    def counted(ir: str, vectorize: bool) -> bytes | None:
+        compiled.append(ir)
+        return real(ir, vectorize)
 
-    monkeypatch.setattr(jit, "compile_ir", refuse)
+    monkeypatch.setattr(jit, "_in_worker", counted)
+    monkeypatch.setenv("KGRUN_CACHE_DIR", str(tmp_path))
     load_ptx(ptx, name="x").kernel("k").prepare()
+    first = len(compiled)
+    load_ptx(ptx, name="x").kernel("k").prepare()
+    assert (first > 0, len(compiled)) == (True, first)
 
 
 def test_llvm_dying_of_vectorisation_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
