@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,14 +119,21 @@ def run_operator(device: CudaDevice, call: OpCall, lowered: Lowered, inputs: Seq
         for index, array in enumerate(inputs):
             if array is not None:
                 arena.write(places["input", index], np.ascontiguousarray(array))
-
-        def at(operand: Operand) -> Pointer:
-            return Pointer(places[operand.role, operand.index], operand.offset)
-
-        for work in lowered.work:
-            device.prepare(step(placed(work, at), call.op), arena.address).launch()
+        run_lowered(device, lowered, places, arena, call.op)
         device.synchronize()
         arena.check_guards()
         return [arena.read(places["output", index], array) for index, array in enumerate(outputs)]
     finally:
         arena.close()
+
+
+def run_lowered(
+    device: CudaDevice, lowered: Lowered, places: Mapping[tuple[str, int], int], arena: Arena, name: str
+) -> None:
+    """Launch a lowered operator, its operands at the places of the arena that `places` gives them."""
+
+    def at(operand: Operand) -> Pointer:
+        return Pointer(places[operand.role, operand.index], operand.offset)
+
+    for work in lowered.work:
+        device.prepare(step(placed(work, at), name), arena.address).launch()

@@ -10,7 +10,7 @@ from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.runtime.devices.cuda import CudaDevice
 from kgrun.runtime.kernels.base import KernelCall, LibraryRoutine, cuda_kernel
 from kgrun.runtime.kernels.cuda import linear
-from tests.gpu.gpu_run import Arena, placed, run_operator, step
+from tests.gpu.gpu_run import Arena, run_lowered, run_operator
 from tests.runtime.kernels.cuda.emulation import array_dtype, compare, expected, inputs_for
 from tests.runtime.kernels.cuda.operator_calls import calls_of
 
@@ -102,8 +102,7 @@ def test_results_may_be_written_over_the_input(device: CudaDevice, op: str) -> N
             if array is not None:
                 arena.write(index, array)
         places = {("input", index): index for index in range(len(inputs))} | {("output", 0): 0}
-        for work in cuda_kernel(op)(call).work:
-            device.prepare(step(placed(work, places)), arena.address).launch()
+        run_lowered(device, cuda_kernel(op)(call), places, arena, op)
         compare(call, [arena.read(0, np.empty_like(want[0]))], want)
     finally:
         arena.close()
