@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import subprocess
@@ -71,16 +72,18 @@ class Aftermath:
 
     Args:
         words: the command line.
-        repro: folder for a bundle, None for none.
+        repro: folder for a bundle, None for none; `always`: also of a run that does not fail, with its outputs.
         timeout: of the command, for the bundle of a run that it ends.
 
     Attributes:
         phases: of what happens before the session.
     """
 
-    def __init__(self, work: Any, words: Sequence[str], repro: str | None, timeout: float | None) -> None:
+    def __init__(
+        self, work: Any, words: Sequence[str], repro: str | None, timeout: float | None, *, always: bool = False
+    ) -> None:
         self.work: Work = work
-        self.words, self.timeout = words, timeout
+        self.words, self.timeout, self.always = words, timeout, always
         self.repro = None if repro is None or tracing() else Path(repro)
         if self.repro is not None:
             from kgrun.runtime.repro.folder import check_folder
@@ -96,6 +99,8 @@ class Aftermath:
         try:
             self._load(output)
             assert self.graph is not None
+            with self.phases("import the runtime"):
+                importlib.import_module("kgrun.runtime.session")
             report, problem = self.work.run(output, self.graph, self.given)
         except KgrunError as error:
             if isinstance(error, DeviceFault) and self.graph is not None and _untraced(error) and not tracing():
@@ -104,6 +109,9 @@ class Aftermath:
             raise
         if problem is not None:
             self._keep(problem)
+        elif self.always and self.repro is not None:
+            bundle = self._bundle(None, self.graph, self.repro, report.outputs)
+            report = dataclasses.replace(report, repro=bundle.command)
         return report, problem
 
     def trace_here(self, output: Output) -> NoReturn:
@@ -158,30 +166,34 @@ class Aftermath:
         if position is not None:
             error.where = graph.place("nodes", position)
 
-    def _bundle(self, error: KgrunError, graph: KernelGraph, folder: Path) -> Bundle:
+    def _bundle(
+        self, error: KgrunError | None, graph: KernelGraph, folder: Path, outputs: Mapping[str, Any] | None = None
+    ) -> Bundle:
         from kgrun.runtime.repro import Case, write_bundle
         from kgrun.runtime.session import bind_given
 
         settings, wanted = self.work.settings, self.work.expectation
         dims, empty = settings.get("dims") or {}, bool(settings.get("allow_empty"))
         options, files = [*_options(settings), *_options(self.work.loop)], {}
-        if error.exit == CheckFailed.exit and wanted.file is not None:
+        exit = None if error is None else error.exit
+        if exit == CheckFailed.exit and wanted.file is not None:
             files = {f"expected{Path(wanted.file).suffix}": Path(wanted.file)}
             options += ["--expected", f"./{next(iter(files))}", "--rtol", str(wanted.rtol), "--atol", str(wanted.atol)]
             options += ["--equal-nan"] if wanted.equal_nan else []
-        if error.exit == TimeoutExpired.exit and self.timeout is not None:
+        if exit == TimeoutExpired.exit and self.timeout is not None:
             options += ["--timeout", f"{self.timeout:g}"]
-        node = error.details.get("node")
+        node = None if error is None else error.details.get("node")
         case = Case(
             bound=bind_given(graph, dims, self.given, allow_empty=empty),
             given=self.given,
             seed=int(settings.get("seed") or 0),
             node=node if isinstance(node, str) else None,
             options=options,
-            error={"schema_version": 1, "ok": False, "error": error.to_json()},
+            error=None if error is None else {"schema_version": 1, "ok": False, "error": error.to_json()},
             command=self.words,
             arch=_arch(str(settings.get("device"))),
             files=files,
+            outputs=outputs or {},
         )
         return write_bundle(folder, case)
 

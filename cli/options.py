@@ -61,7 +61,24 @@ def argument(metavar: str, help: str) -> Any:
 
 GraphFile = Annotated[str, argument("GRAPH", "Graph file: .json, .yaml or .yml; - is standard input.")]
 
+
+def _print_metrics(wanted: bool) -> None:
+    if wanted:
+        from kgrun.cli.output import Output
+        from kgrun.cli.render.metrics import metric_sections
+
+        Output(verbose=True).emit(document=dict, report=metric_sections)
+        raise typer.Exit
+
+
 # What is printed, and where to.
+HelpMetrics = Annotated[
+    bool,
+    option(
+        "--help-metrics", env=False, is_eager=True, callback=_print_metrics,
+        help="Say what each column and each member of the JSON document means, and exit.",
+    ),
+]  # fmt: skip
 Json = Annotated[bool, option("--json", env=False, help="Print one JSON document on stdout, also on failure.")]
 Csv = Annotated[str | None, option("--csv", env=False, metavar="FILE", help="Write a row each as CSV; - is stdout.")]
 Quiet = Annotated[bool, option("--quiet", "-q", help="Print no report, only errors.")]
@@ -157,6 +174,9 @@ SyncEach = Annotated[
 Repro = Annotated[
     str | None,
     option("--repro", env=False, metavar="DIR", help="On failure write what runs it again: graph, sources, data."),
+]
+ReproAlways = Annotated[
+    bool, option("--repro-always", env=False, help="Write it also when the run does not fail, with its outputs.")
 ]
 ColdReport = Annotated[bool, option("--cold-report", env=False, help="Show where the time to the first result goes.")]
 

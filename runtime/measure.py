@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from kgrun.runtime.devices.base import Device, PreparedStep, Replay, StepTimes, Timing, TimingMethod
 from kgrun.runtime.execute import Observer, StepTimer, run_observed
+from kgrun.runtime.nvtx_ranges import ranged
 from kgrun.runtime.program import Step
 from kgrun.runtime.report import GpuState
 
@@ -49,7 +50,7 @@ class Measured:
     Attributes:
         issued: what the host took to start each whole run.
         floors: by method, what it says of a step that does nothing.
-        ramp_ns, start_ns, run_ns: as `StepTimes` has them.
+        ramp_ns, start_ns, run_ns, least_ns: as `StepTimes` has them.
         cold: whether the cache was in fact emptied.
         states: of the GPU, before and after the whole runs.
         notes: why a method was not used.
@@ -65,6 +66,7 @@ class Measured:
     ramp_ns: int = 0
     start_ns: int = 0
     run_ns: int = 0
+    least_ns: int = 0
     cold: bool = False
     states: list[GpuState] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -92,6 +94,8 @@ class Runner:
         self.device, self.steps, self.prepared = device, steps, prepared
         self._snapshot, self._again, self._once = snapshot, again, once
         self._start = replay.launch if replay is not None else device.issue_loop(prepared)
+        if device.info.kind == "cuda":
+            self._start = ranged("kgrun run", self._start)
         self._restore: Callable[[], None] | None = None
         self._dirty = False
 
@@ -199,6 +203,7 @@ class Runner:
         result.methods = [step.method for step in self.prepared]
         if better is not None:
             result.ramp_ns, result.start_ns, result.run_ns = better.ramp_ns, better.start_ns, better.run_ns
+            result.least_ns = better.least_ns
             result.notes.extend(better.notes)
             for index, times in enumerate(better.samples):
                 if times:

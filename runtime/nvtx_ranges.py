@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 from kgrun.runtime.program import Step
@@ -24,6 +25,22 @@ class NvtxRanges:
 
     def finish(self) -> None:
         """Nothing."""
+
+
+def ranged(name: str, call: Callable[[], None]) -> Callable[[], None]:
+    """`call` inside a range, or itself where the package is not installed: a replayed graph is one call to the host."""
+    if importlib.util.find_spec("nvtx") is None:
+        return call
+    import nvtx
+
+    def inside() -> None:
+        nvtx.push_range(name)
+        try:
+            call()
+        finally:
+            nvtx.pop_range()
+
+    return inside
 
 
 def nvtx_observers() -> list[NvtxRanges]:

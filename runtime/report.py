@@ -181,6 +181,7 @@ class RunReport:
         checked: names of the checks that were on, and `findings`, what they found.
         skipped: steps that did not run (`allow_skip`), and `uncomputed`, the outputs that hold no result for it.
         streams: what trying several streams brought; None where that was not asked for.
+        repro: the command that runs the same again from a bundle; None where none was written.
     """
 
     program: Program
@@ -211,3 +212,4 @@ class RunReport:
     skipped: tuple[Skipped, ...] = ()
     uncomputed: tuple[str, ...] = ()
     streams: StreamChoice | None = None
+    repro: str | None = None

@@ -133,14 +133,18 @@ def command(
     save_outputs: opt.SaveOutputs = None,
     sync_each: opt.SyncEach = False,
     repro: opt.Repro = None,
+    repro_always: opt.ReproAlways = False,
     cold_report: opt.ColdReport = False,
     timeout: opt.Timeout = None,
+    help_metrics: opt.HelpMetrics = False,
 ) -> None:
     """Run a graph; print the time of each kernel and the memory it took."""
     started = time.perf_counter_ns()
     output = Output(json, csv if not tracing() else None, quiet, verbose, no_color)
     if samples and not json:
         raise UsageError("--samples adds to the JSON document", code="KG240", help="give --json too")
+    if repro_always and repro is None:
+        raise UsageError("--repro-always writes what --repro names", code="KG240", help="give --repro DIR too")
     for name, value in (("--rtol", rtol), ("--atol", atol), ("--planner-time", planner_time)):
         check_number(value, name)
     settings = {
@@ -174,7 +178,8 @@ def command(
         loop,
         Expectation(expected, rtol, atol, equal_nan),
     )
-    after = Aftermath(work, command_line(), repro, check_number(timeout, "--timeout", positive=True))
+    after = Aftermath(work, command_line(), repro, check_number(timeout, "--timeout", positive=True),
+                      always=repro_always)  # fmt: skip
     if tracing():
         after.trace_here(output)
     watchdog.supervise(timeout, json=json, expired=after.at_time_limit, crashes=_on_cpu(device))
@@ -259,6 +264,8 @@ def show_run(
             yield timing.comparison_table(report.comparisons)
         warnings = documents.all_warnings(report.program, *report.warnings)
         yield from memory_part.warning_sections(warnings, output.verbose)
+        if report.repro is not None:
+            yield f"\nto run it again: {report.repro}"
         if cold is not None:
             from kgrun.cli.render.cold import cold_sections
 

@@ -191,10 +191,11 @@ def _execute() -> Schema:
             "uncomputed": rows(STRING),
             "comparisons": rows(COMPARISON),
             "cold": COLD,
+            "repro": STRING,
             "warnings": rows(WARNING),
         }
     )
-    return record(members, optional=("total_samples_ns", "cold", *FAILURE))
+    return record(members, optional=("total_samples_ns", "cold", "repro", *FAILURE))
 
 
 def _plan() -> Schema:
@@ -336,6 +337,7 @@ def _failure() -> Schema:
 
 def report_schema() -> Schema:
     """The schema: any one document, each kind by its own name in `$defs`."""
+    from kgrun.cli.render.metrics import describe
     from kgrun.cli.render.schema_measured import kernel_row
 
     documents = {
@@ -349,11 +351,13 @@ def report_schema() -> Schema:
         "doctor": _doctor(),
         "failure": _failure(),
     }
+    definitions = documents | {"kernel_row": kernel_row(), "error": ERROR, "stats": STATS, "memory": MEMORY}
+    describe(definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": REPORT_ID,
         "title": "kgrun report, version 1",
         "description": "Bytes and nanoseconds are integers; null stands for what is unknown or no finite number.",
         "anyOf": [ref(name) for name in documents],
-        "$defs": documents | {"kernel_row": kernel_row(), "error": ERROR, "stats": STATS, "memory": MEMORY},
+        "$defs": definitions,
     }

@@ -93,6 +93,7 @@ class StepTimes:
         ramp_ns: of each time, the part that a step before it would hide in a run.
         start_ns: what a whole run takes before its first step.
         run_ns: what all steps take in a row, among runs of the same; 0 where that was not measured.
+        least_ns: what the shortest run takes: one that ends before the host has asked for its end.
         notes: why another method was used than the one asked for.
     """
 
@@ -102,6 +103,7 @@ class StepTimes:
     ramp_ns: int = 0
     start_ns: int = 0
     run_ns: int = 0
+    least_ns: int = 0
     notes: Sequence[str] = ()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kgrun.runtime.devices.base import PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_cupti import Unavailable, kernel_times
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared
-from kgrun.runtime.devices.cuda_timing import LaunchCosts, launch_costs, time_steps
+from kgrun.runtime.devices.cuda_timing import LaunchCosts, launch_costs, least_run, time_steps
 from kgrun.runtime.program import KernelCode
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class CudaTiming:
         self._device = device
         self._costs: LaunchCosts | None = None
         self._marks_floor: int | None = None
+        self._least = 0
         self._scratch: int | None = None
         self._empty: Callable[[], Any] | None = None
 
@@ -59,6 +60,7 @@ class CudaTiming:
         calls = [step.raw for step in steps]
         if self._costs is None:
             self._costs = launch_costs(self, self._empty_call())
+            self._least = least_run(self, self._empty_call())
         if timing.cold:
             self._make_scratch()
         notes = []
@@ -69,7 +71,7 @@ class CudaTiming:
                 notes.append(f"no times by CUPTI: {reason}; graphs of repeats are used")
         on_host = frozenset(i for i, step in enumerate(steps) if step.method == ON_HOST)
         found = time_steps(self, calls, runs, self._costs, timing, self._flush, on_host)
-        return replace(found, notes=notes)
+        return replace(found, notes=notes, least_ns=self._least)
 
     def marks_floor(self) -> int:
         """What an event pair says of an empty kernel."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
-from kgrun.graphs.data import file_name, save_bytes
+from kgrun.graphs.data import file_name, save_bytes, save_npz
 from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.runtime.program import Launch
 from kgrun.runtime.repro.arrays import LIMIT_BYTES, Array, Stored, store_arrays
@@ -29,7 +29,7 @@ GRAPH = "graph.json"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What failed.
+    """What is to run again: a failed run, or one whose outputs are to come out the same.
 
     Attributes:
         bound: the graph as it ran.
@@ -37,10 +37,11 @@ class Case:
         seed: of generated arrays.
         node: the node at fault, after which the graph is cut; None keeps all of it.
         options: words that the run needs besides the graph and its inputs: `--device cuda:0 …`.
-        error: the failure as its JSON document.
-        command: the words of the command that failed.
+        error: the failure as its JSON document; None for a run that did not fail.
+        command: the words of the command that ran.
         arch: architecture that kernels were compiled for; None leaves cubins out.
         files: further files to keep, by their name in the bundle.
+        outputs: what the run made, to compare with.
     """
 
     bound: BoundGraph
@@ -48,10 +49,11 @@ class Case:
     seed: int
     node: str | None
     options: Sequence[str]
-    error: Mapping[str, object]
+    error: Mapping[str, object] | None
     command: Sequence[str]
     arch: str | None = None
     files: Mapping[str, Path] = field(default_factory=dict)
+    outputs: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,12 @@ def _fill(staging: Path, case: Case) -> tuple[list[str], list[str]]:
         shutil.copyfile(path, staging / name)
     words = [f"./{GRAPH}", *case.options]
     words += ["--inputs", f"./{stored.inputs}"] if stored.inputs else []
+    if case.outputs:
+        save_npz(staging / "expected.npz", case.outputs)
+        words += ["--expected", "./expected.npz"]
     words += ["--allow-external-data"] if stored.external and "--allow-external-data" not in case.options else []
-    _save_json(staging / "error.json", case.error)
+    if case.error is not None:
+        _save_json(staging / "error.json", case.error)
     _save_json(staging / "versions.json", _versions())
     save_bytes(staging / "README.md", _readme(case, words, notes).encode("utf-8", "backslashreplace"))
     return words, notes
@@ -175,10 +181,12 @@ def _command(words: Sequence[str], folder: Path) -> list[str]:
 
 def _readme(case: Case, words: Sequence[str], notes: Sequence[str]) -> str:
     where = f" at node {case.node!r}" if case.node else ""
-    error = case.error.get("error")
+    failed = case.error is not None
+    error = case.error.get("error") if case.error is not None else None
     text = error.get("message") if isinstance(error, dict) else None
+    told = "`error.json` the failure" if failed else "`expected.npz` what it made"
     lines = [
-        f"# A failed run of {case.bound.source.name}{where}",
+        f"# A {'failed ' if failed else ''}run of {case.bound.source.name}{where}",
         "",
         *(f"    {line}" for line in str(text or "").splitlines()),
         "",
@@ -186,12 +194,12 @@ def _readme(case: Case, words: Sequence[str], notes: Sequence[str]) -> str:
         "",
         f"    {shlex.join(['kgrun', 'execute', *words])}",
         "",
-        "What failed was:",
+        "What failed was:" if failed else "What ran was:",
         "",
         f"    {shlex.join(['kgrun', *case.command])}",
         "",
         "`graph.json` is the graph, `sources/` its kernels and their headers, `cubins/` what they compiled to,",
-        "`inputs.npz` and `weights.safetensors` its data, `error.json` the failure, `versions.json` the software.",
+        f"`inputs.npz` and `weights.safetensors` its data, {told}, `versions.json` the software.",
         *(["", *(f"- {note}" for note in notes)] if notes else []),
         "",
     ]

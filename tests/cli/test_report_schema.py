@@ -56,3 +56,19 @@ def test_documents_of_commands_fit(kgrun: Any, graph_file: Any, faults: Any) -> 
     assert faults(kgrun("validate", graph_file(), "--json").json(), definition("validate")) == []
     assert faults(kgrun("doctor", "--json").json(), definition("doctor")) == []
     assert faults(kgrun("validate", "missing.json", "--json").json(), definition("failure")) == []
+
+
+def test_every_member_and_column_of_a_run_says_what_it_means(kgrun: Any, report: RunReport) -> None:
+    from kgrun.cli.render.metrics import COLUMNS
+    from kgrun.cli.render.timing import kernel_table, total_lines
+
+    found = report_schema()["$defs"]
+    for name in ("execute", "kernel_row", "stats", "memory"):
+        silent = [member for member, schema in found[name]["properties"].items() if not schema.get("description")]
+        assert silent == [], name
+    assert {column.lstrip(">") for column in kernel_table(report, verbose=True).columns} <= COLUMNS.keys()
+    lines = {line[2:15].strip() for line in total_lines(report)} - {""}
+    assert lines
+    assert lines <= {name for key in COLUMNS for name in key.split(", ")}
+    page = kgrun("execute", "--help-metrics").out
+    assert all(name in page for name in (*COLUMNS, "balance.difference_ns", "kernels[].overhead_bound"))

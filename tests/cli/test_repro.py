@@ -187,3 +187,22 @@ def test_cubins_are_those_of_the_kept_kernels(filed: Path, tmp_path: Path) -> No
     found = sorted((bundle.folder / "cubins").iterdir())
     assert [path.name for path in found] == ["first.sm_90.cubin", "second.sm_90.cubin"]
     assert all(path.read_bytes().startswith(b"\x7fELF") for path in found)
+
+
+def test_a_run_that_does_not_fail_leaves_a_bundle_only_where_it_is_asked_for(
+    kgrun: Any, graph_file: Any, tmp_path: Path
+) -> None:
+    row = {"dtype": "float32", "shape": [4]}
+    tensors = {"x": {"role": "input", **row, "init": {"uniform": [0, 1], "seed": 3}}}
+    file = graph_file(tensors=tensors, nodes=[{"name": "n", "op": "Relu", "inputs": ["x"], "outputs": ["y"]}])
+    words = ["execute", file, "--device", "cpu", "--repro", tmp_path / "b"]
+    kgrun(*words)
+    assert not (tmp_path / "b").exists()
+    found = kgrun(*words, "--repro-always", "--json").json()
+    command = shlex.split(found["repro"])
+    assert command[:2] == ["kgrun", "execute"]
+    again = kgrun(*command[1:], "--json").json()
+    assert again["outputs"] == found["outputs"]
+    assert [each["ok"] for each in again["comparisons"]] == [True]
+    assert not (tmp_path / "b" / "error.json").exists()
+    assert kgrun("execute", file, "--repro-always", "--json").json()["error"]["code"] == "KG240"

@@ -11,14 +11,12 @@ from .bounds import arena_bound
 from .chunks import pin_large
 from .conflicts import Graph, graph
 from .gaps import BELOW_TOP, LOWEST, TIGHTEST, fill
-from .ladder import climb
 from .normalise import arenas
 from .orders import PORTFOLIO, View
 from .outward import STACKS, Outward
 from .problem import PackingError, Problem
 from .result import METHODS, Packing, PackOptions
 from .skyline import NONE, skyline
-from .somas import somas
 
 MOST_EDGES = 20_000_000  # conflict graphs above this are not built
 FEW_EDGES = 3_000_000  # up to here `auto` also tries the heuristics that walk the graph
@@ -186,6 +184,8 @@ class _Solver:
         blocks = range(len(arena))
         by_size = sorted(blocks, key=lambda b: (-size[b], b))
         if method == "somas":
+            from .somas import somas
+
             origins, name = somas(arena, pieces, self._graph)
             self.offer(origins, method, name)
         elif method == "greedy-size":
@@ -236,6 +236,8 @@ class _Solver:
             lower, upper, size, pins = (
                 array("q", [c[k] for k in part]) for c in (view.lower, view.upper, view.size, pinned)
             )
+            from .ladder import climb  # the exact search: most problems are solved before it
+
             out = climb(View(lower, upper, size, align), pins, arena.chunk, bound, high, self.goal, budget,
                         self.options.seed, self.deadline, proofs)  # fmt: skip
             self.best.nodes += out.nodes
