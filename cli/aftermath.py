@@ -37,6 +37,7 @@ _OPTION_OF = {
     "seed": "--seed",
     "schedule": "--schedule",
     "streams": "--streams",
+    "precision": "--precision",
     "iterations": "--iterations",
     "warmup": "--warmup",
     "duration": "--duration",

@@ -36,6 +36,13 @@ class CacheState(StrEnum):
     cold = "cold"
 
 
+class PrecisionChoice(StrEnum):
+    """What tensor cores may round to."""
+
+    float32 = "float32"
+    tf32 = "tf32"
+
+
 class TimingChoice(StrEnum):
     """Ways of timing a kernel."""
 
@@ -179,6 +186,11 @@ ReproAlways = Annotated[
     bool, option("--repro-always", env=False, help="Write it also when the run does not fail, with its outputs.")
 ]
 ColdReport = Annotated[bool, option("--cold-report", env=False, help="Show where the time to the first result goes.")]
+
+Precision = Annotated[
+    PrecisionChoice,
+    option("--precision", help="Of float32 products on a GPU: float32, or tf32 (10-bit inputs, tensor cores)."),
+]
 
 # What becomes of the outputs.
 Expected = Annotated[

@@ -136,12 +136,16 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """A call of a vendor library: `library` and `routine` name it, `config` holds plain values."""
+    """A call of a vendor library: `library` and `routine` name it, `config` holds plain values.
+
+    `otherwise` is launched where the library has no way to do it.
+    """
 
     library: str
     routine: str
     config: Mapping[str, Any]
     args: tuple[Pointer | None, ...]
+    otherwise: Launch | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from kgrun.runtime.checks import Watch, check_settings
 from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device, TimingMethod
+from kgrun.runtime.devices.cuda_libraries import Precision
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
 from kgrun.runtime.loaded import LoadedProgram
@@ -65,6 +66,7 @@ class Session:
         schedule: order of threads and blocks of custom kernels on the CPU: "forward", "reverse" or "random:SEED".
         allow_skip: leave out kernels that cannot run on the device, and what needs their results.
         sync_each: wait after each step, so that a fault names its kernel (S139).
+        precision: of products of float32 on a GPU: "float32", or "tf32" for tensor cores that round their inputs.
         tell: called with what goes on (`runtime.culprit`), so that whoever ends the process can say what it was. On a
             GPU the first run then waits after each step and does not count.
 
@@ -96,6 +98,7 @@ class Session:
         schedule: str = "forward",
         allow_skip: bool = False,
         sync_each: bool = False,
+        precision: Precision = "float32",
         tell: Tell | None = None,
     ) -> None:
         self.seed = seed
@@ -109,7 +112,8 @@ class Session:
             with self._phases("bind"):
                 self.bound = bind_given(graph, dims or {}, self._given, strict=strict, allow_empty=allow_empty)
             with self._phases("open device"):
-                self.device, self.fallback_reason = open_device(device) if isinstance(device, str) else (device, None)
+                found = open_device(device, precision=precision) if isinstance(device, str) else (device, None)
+                self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
             settings = check_settings(checks, schedule, self.device.info.kind)

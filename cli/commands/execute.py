@@ -118,6 +118,7 @@ def command(
     cache: opt.Cache = opt.CacheState.hot,
     timing: opt.TimingMethod = opt.TimingChoice.auto,
     roofline: opt.Roofline = True,
+    precision: opt.Precision = opt.PrecisionChoice.float32,
     memory: opt.MemoryMode = opt.Memory.planned,
     memory_limit: opt.MemoryLimit = None,
     planner: opt.Planner = "auto",
@@ -160,6 +161,7 @@ def command(
         "sync_each": sync_each,
         "graph_replay": graph,
         "streams": streams.value,
+        "precision": precision.value,
     } | check_options(check, schedule, allow_skip)
     loop = {
         "iterations": iterations,

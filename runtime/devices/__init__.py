@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kgrun.graphs.errors import UsageError
 from kgrun.runtime.devices.base import Device
 
+if TYPE_CHECKING:
+    from kgrun.runtime.devices.cuda_libraries import Precision
 
-def open_device(name: str = "auto") -> tuple[Device, str | None]:
+
+def open_device(name: str = "auto", *, precision: Precision = "float32") -> tuple[Device, str | None]:
     """The device called `name`: "cpu", "cuda", "cuda:N", or "auto": CUDA where it can be used, else the CPU.
+
+    Args:
+        precision: of products of float32 on a GPU; "tf32" lets tensor cores round their inputs to 10 bits.
 
     Returns:
         The device, and for "auto" on the CPU the reason why CUDA was not taken.
@@ -29,7 +37,7 @@ def open_device(name: str = "auto") -> tuple[Device, str | None]:
     if kind == "cuda":
         from kgrun.runtime.devices.cuda import CudaDevice
 
-        return CudaDevice(int(ordinal or 0)), None
+        return CudaDevice(int(ordinal or 0), precision=precision), None
     from kgrun.runtime.devices.cpu import CpuDevice
 
     return CpuDevice(), reason

@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, DoesNotFit, GraphError
+from kgrun.graphs.errors import DeviceFault, DoesNotFit, GraphError
 from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
 from kgrun.runtime.devices.cuda_driver import Driver, PyCudaDriver
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate
+from kgrun.runtime.devices.cuda_libraries import Libraries, NotSupported, Precision
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, capturable, fault, issue_loop
@@ -21,7 +22,6 @@ from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Libra
 if TYPE_CHECKING:
     import numpy as np
 
-    from kgrun.runtime.devices.cuda_blas import Blas
     from kgrun.runtime.devices.cuda_measure import CudaTiming
     from kgrun.runtime.devices.cuda_nvml import GpuSensors
     from kgrun.runtime.report import GpuState, Roofline
@@ -42,14 +42,14 @@ class CudaDevice:
         UsageError: `index` names no GPU.
     """
 
-    def __init__(self, index: int = 0, *, driver: Driver | None = None) -> None:
+    def __init__(self, index: int = 0, *, driver: Driver | None = None, precision: Precision = "float32") -> None:
         self.driver: Driver = PyCudaDriver(index) if driver is None else driver
         facts = self.driver.facts
         versions = {"cuda_driver": "{}.{}".format(*facts.cuda)}
         self.info = DeviceInfo("cuda", facts.name, index, facts.arch, facts.total_memory, versions)
         self.code = CodeStore(self.driver)
         self._staging = Staging(self.driver)
-        self._blas: Blas | None = None
+        self.libraries = Libraries(self.driver, precision, versions)
         self._sizes: dict[int, int] = {}
         self._held = self._peak = 0
         self._lost = self._closed = False
@@ -136,9 +136,13 @@ class CudaDevice:
                 return Prepared(self, step.name, (lambda: driver.copy(to, of, nbytes)) if nbytes else _nothing)
             case HostCall():
                 return Prepared(self, step.name, self._prepare_host_call(work, address), ON_HOST)
-            case LibraryCall(library="cublas"):
-                return Prepared(self, step.name, self._library().prepare(work, address))
-        raise DeviceUnavailable(f"{work.library}.{work.routine} is not available on a GPU", code="KG711")
+            case LibraryCall(otherwise=other):
+                try:
+                    return Prepared(self, step.name, self.libraries.prepare(work, address))
+                except NotSupported:
+                    if other is None:
+                        raise
+                    return Prepared(self, step.name, self._prepare_launch(step, other, address))
 
     def capture(self, prepared: Sequence[PreparedStep], after: Sequence[Sequence[int]]) -> Replay:
         """The steps as one CUDA graph; NotCapturable names a step that runs on the host."""
@@ -213,7 +217,12 @@ class CudaDevice:
             self._sensors[0].close()
         if self._lost:
             self.driver.close(True)  # first, so that what is dropped below goes silently
-        for release in (self._staging.close, self.code.clear, self._close_blas, self._sizes.clear):
+        for release in (
+            self._staging.close,
+            self.code.clear,
+            lambda: self.libraries.close(self._lost),
+            self._sizes.clear,
+        ):
             release()
         if not self._lost:
             self.driver.close(False)
@@ -275,18 +284,6 @@ class CudaDevice:
                 self.upload(place, array)
 
         return run
-
-    def _library(self) -> Blas:
-        if self._blas is None:
-            from kgrun.runtime.devices.cuda_blas import Blas
-
-            self._blas = Blas(self.driver)
-            self.info.versions["cublas"] = self._blas.version
-        return self._blas
-
-    def _close_blas(self) -> None:
-        if self._blas is not None:
-            self._blas.close(self._lost)
 
     # Errors
 

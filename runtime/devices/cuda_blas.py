@@ -1,4 +1,4 @@
-"""cuBLAS on a device's stream, through nvmath-python's bindings on raw addresses; float32 stays float32 (no TF32)."""
+"""cuBLAS on a device's stream, through nvmath-python's bindings on raw addresses; no TF32 unless it is asked for."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import ctypes
 import importlib
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable
 from kgrun.runtime.devices.base import Address
 from kgrun.runtime.devices.cuda_driver import Driver
 from kgrun.runtime.program import LibraryCall
 
+if TYPE_CHECKING:
+    from kgrun.runtime.devices.cuda_libraries import Precision
+
 # cublas_v2.h and library_types.h
 _DATA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
-_COMPUTE_32F, _COMPUTE_64F = 68, 70
+_COMPUTE_32F, _COMPUTE_64F, _COMPUTE_32F_FAST_TF32 = 68, 70, 77
 _NO_REDUCED_PRECISION = 16  # partial sums of halves stay in float
 _DEFAULT_ALGORITHM = -1
 
@@ -23,7 +26,8 @@ _DEFAULT_ALGORITHM = -1
 class Blas:
     """One cuBLAS handle. The device's context must be current."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, precision: Precision = "float32") -> None:
+        self._single = _COMPUTE_32F_FAST_TF32 if precision == "tf32" else _COMPUTE_32F
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -46,13 +50,14 @@ class Blas:
         scalar = ctypes.c_double if wide else ctypes.c_float
         alpha, beta = scalar(config["alpha"]), scalar(config["beta"])
         kind = _DATA_TYPE[config["dtype"]]
+        single = self._single if config["dtype"] == "float32" else _COMPUTE_32F
         transpose, ld, steps = config["transpose"], config["ld"], config["steps"]
         arguments = (
             *(self._handle, int(transpose[0]), int(transpose[1]), config["m"], config["n"], config["k"]),
             *(ctypes.addressof(alpha), a, kind, ld[0], steps[0]),
             *(b, kind, ld[1], steps[1]),
             *(ctypes.addressof(beta), d, kind, ld[2], steps[2]),
-            *(config["batch"], _COMPUTE_64F if wide else _COMPUTE_32F, _DEFAULT_ALGORITHM),
+            *(config["batch"], _COMPUTE_64F if wide else single, _DEFAULT_ALGORITHM),
         )
         gemm, failure = self._cublas.gemm_strided_batched_ex, self._cublas.cuBLASError
         keep = (alpha, beta)

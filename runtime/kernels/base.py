@@ -47,12 +47,13 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class LibraryRoutine:
-    """One library call of a lowered operator; `config` holds plain values."""
+    """One library call of a lowered operator; `config` holds plain values; `otherwise` stands in for it."""
 
     library: str
     routine: str
     config: Mapping[str, Any]
     args: tuple[Operand | None, ...]
+    otherwise: KernelCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,14 @@ class CopyOperand:
     nbytes: int
 
 
+LoweredWork = KernelCall | LibraryRoutine | ClearOperand | CopyOperand
+
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """What an operator does on a device: work in order, and the scratch blocks (bytes) it needs meanwhile."""
 
-    work: tuple[KernelCall | LibraryRoutine | ClearOperand | CopyOperand, ...]
+    work: tuple[LoweredWork, ...]
     workspace: tuple[int, ...] = ()
 
 

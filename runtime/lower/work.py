@@ -105,14 +105,21 @@ def placed(
         return found
 
     match item:
-        case KernelCall(code, args, grid, block, shared):
-            return Launch(code, tuple(pointer(a) if isinstance(a, Operand) else a for a in args), grid, block, shared)
-        case LibraryRoutine(library, routine, config, operands):
-            return LibraryCall(library, routine, config, tuple(None if o is None else pointer(o) for o in operands))
+        case KernelCall():
+            return _placed_launch(item, pointer)
+        case LibraryRoutine(library, routine, config, operands, other):
+            places = tuple(None if o is None else pointer(o) for o in operands)
+            instead = None if other is None else _placed_launch(other, pointer)
+            return LibraryCall(library, routine, config, places, instead)
         case ClearOperand(operand, nbytes):
             return Clear(present(operand), nbytes)
         case CopyOperand(to, source, nbytes):
             return Copy(present(to), present(source), nbytes)
+
+
+def _placed_launch(call: KernelCall, pointer: Callable[[Operand], Pointer | None]) -> Launch:
+    args = tuple(pointer(a) if isinstance(a, Operand) else a for a in call.args)
+    return Launch(call.code, args, call.grid, call.block, call.shared)
 
 
 def _array(bound: BoundGraph, name: str | None, slots: Mapping[str, Pointer]) -> ArrayRef | None:

@@ -23,6 +23,7 @@ from kgrun.runtime.kernels.cuda.common import (
     source_input,
     target,
 )
+from kgrun.runtime.kernels.cuda.dnn import convolution
 from kgrun.runtime.kernels.cuda.elementwise import Scalars, Source, elementwise
 from kgrun.runtime.kernels.cuda.gemm import gemm_source, grid_of, tile_for
 from kgrun.runtime.kernels.cuda.reduction import reduce
@@ -50,7 +51,11 @@ def _conv(call: OpCall) -> Lowered:
     window, group = conv_window(call), call.attributes["group"]
     if group > 1 and w.shape[0] // group < _FEW_FILTERS:
         return Lowered((_direct(call, window, group),))
-    return Lowered((_implicit(call, window, group, index_type((x.size, w.size, out.size))),))
+
+    def own(biased: bool) -> KernelCall:
+        return _implicit(call, window, group, index_type((x.size, w.size, out.size)), biased=biased)
+
+    return convolution(call, window, own) or Lowered((own(True),))
 
 
 def _coordinates(rank: int, flat: str, index: str) -> str:
@@ -77,7 +82,7 @@ def _tap(kernel: Sequence[int], tap: str, index: str) -> str:
     return " ".join(lines)
 
 
-def _implicit(call: OpCall, window: Window, group: int, index: str) -> KernelCall:
+def _implicit(call: OpCall, window: Window, group: int, index: str, *, biased: bool = True) -> KernelCall:
     x, w = call.input(0), call.input(1)
     kernel, rank = window.kernel, len(window.kernel)
     taps, places = prod(kernel), prod(window.output)
@@ -110,12 +115,12 @@ def _implicit(call: OpCall, window: Window, group: int, index: str) -> KernelCal
     text = gemm_source("kg_conv", x.dtype, tile, problem, parameters, setup)
     text = text.replace("struct Problem {", geometry_struct(rank) + "struct Problem {", 1)
     sizes = (x.shape[1], places, prod(window.input), m, n, k, group)
-    args = (*_operands(call), geometry(window), *map(int64, sizes))
+    args = (*_operands(call, biased), geometry(window), *map(int64, sizes))
     return KernelCall(code("kg_conv", text), args, grid_of(tile, m, n, group), (tile.threads, 1, 1))
 
 
-def _operands(call: OpCall) -> tuple[Operand | None, ...]:
-    bias = source_input(2) if call.optional(2) is not None else None
+def _operands(call: OpCall, biased: bool = True) -> tuple[Operand | None, ...]:
+    bias = source_input(2) if biased and call.optional(2) is not None else None
     return (source_input(0), source_input(1), bias, target())
 
 
