@@ -278,41 +278,6 @@ def _import() -> Schema:
     return record(common | {"source": STRING, "kind": STRING, "graph": graph} | counts | {"files": files})
 
 
-def _diff() -> Schema:
-    common = {key: COMMON[key] for key in ("schema_version", "ok", "kgrun")}
-    side = record({"file": STRING, "kgrun": STRING, "graph": STRING, "device": maybe(STRING), "samples": BOOLEAN})
-    row = record(
-        {
-            "kind": {"enum": ["run", "memory", "kernel"]},
-            "name": STRING,
-            "old_name": maybe(STRING),
-            "op": maybe(STRING),
-            "metric": STRING,
-            "unit": {"enum": ["ns", "bytes"]},
-            "a": maybe(COUNT),
-            "b": maybe(COUNT),
-            "change": maybe(NUMBER),
-            "verdict": {"enum": ["regressed", "improved", "unchanged", "added", "removed", "not comparable"]},
-            "judged": BOOLEAN,
-            "p": maybe(NUMBER),
-            "note": maybe(STRING),
-        }
-    )
-    members = {
-        "a": side,
-        "b": side,
-        "max_regress": NUMBER,
-        "metrics": rows(STRING),
-        "floor_ns": maybe(COUNT),
-        "alpha": NUMBER,
-        "counts": mapping(COUNT),
-        "rows": rows(row),
-        "outputs": rows(record({"name": STRING, "what": STRING})),
-        "warnings": rows(WARNING),
-    }
-    return record(common | FAILURE | members, optional=tuple(FAILURE))
-
-
 def _doctor() -> Schema:
     component = record(
         {
@@ -338,6 +303,7 @@ def _failure() -> Schema:
 def report_schema() -> Schema:
     """The schema: any one document, each kind by its own name in `$defs`."""
     from kgrun.cli.render.metrics import describe
+    from kgrun.cli.render.schema_diff import diff_document
     from kgrun.cli.render.schema_measured import kernel_row
 
     documents = {
@@ -347,7 +313,7 @@ def report_schema() -> Schema:
         "validate": _validate(),
         "explain": _explain(),
         "import": _import(),
-        "diff": _diff(),
+        "diff": diff_document(),
         "doctor": _doctor(),
         "failure": _failure(),
     }
