@@ -8,7 +8,7 @@ from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.operators.base import Constant, OpCall, Scalar, TensorType
 from kgrun.graphs.operators.generators import constant_items, range_terms
 from kgrun.graphs.operators.known import converted
-from kgrun.runtime.kernels.base import Lowered, on_cuda
+from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import code, compute_type, int64, launch, prelude, target
 from kgrun.runtime.program import Value
 
@@ -23,7 +23,7 @@ def _carried(call: OpCall) -> Lowered:
     items = constant_items(call) if call.op == "Constant" else out.value
     if items is None:
         call.fail(f"{call.op}: its value is not known")
-    return _carry(out, items)
+    return Lowered(carry(out, items))
 
 
 @on_cuda("ConstantOfShape")
@@ -69,8 +69,8 @@ def _argument(items: Constant | list[Scalar], dtype: str) -> Value:
     return Value(struct.pack(f"<{len(values)}{letter}", *values), struct.calcsize(f"<{letter}"))
 
 
-def _carry(out: TensorType, items: Constant) -> Lowered:
-    """`items` written by as many launches as it takes to carry them as arguments."""
+def carry(out: TensorType, items: Constant, to: Operand | None = None) -> tuple[KernelCall, ...]:
+    """`items` written to output 0, or `to`, by as many launches as it takes to carry them as arguments."""
     carrier = _carrier(out.dtype)
     width = 8 if carrier == "double" else itemsize(out.dtype)
     each = _CARRIED // width
@@ -84,6 +84,6 @@ def _carry(out: TensorType, items: Constant) -> Lowered:
     for first in range(0, out.size, each):
         part = list(items[first : first + each])
         value = _argument(part + [0] * (each - len(part)), out.dtype)
-        args = (target(), value, int64(first), int64(len(part)))
+        args = (to or target(), value, int64(first), int64(len(part)))
         work.append(launch(code("kg_store", text), args, 1))
-    return Lowered(tuple(work))
+    return tuple(work)

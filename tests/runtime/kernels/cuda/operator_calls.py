@@ -257,6 +257,21 @@ def _pools(op: str) -> Iterator[OpCall]:
         yield _call(op, "float32", (1, 2, 5, 4, 4), kernel_shape=[2, 2, 2])
 
 
+def _selection(op: str) -> Iterator[OpCall]:
+    if op == "NonMaxSuppression":
+        yield _call(op, "float32", (1, 6, 4), (1, 2, 6))
+    elif op == "Compress":
+        flags = [TensorType("bool", (n,), tuple(i % 3 == 1 for i in range(n))) for n in (4, 6)]
+        yield _call(op, "float32", (2, 4, 6), flags[0], axis=1)
+        yield _call(op, "float16", (2, 4, 6), flags[1], axis=-1)
+        yield _call(op, "int8", (5, 3), flags[1])
+        yield _call(op, "int64", known(4, 0, 6, 5), flags[0])
+    else:
+        for value in ((3, 0, 1, 3, 0, 2), (0, 0)):
+            x = TensorType("int64", (2, len(value) // 2), value)
+            yield infer(op, "known", [x], {}, 4 if op == "Unique" else 1)
+
+
 _FAMILIES = {
     "elementwise": _elementwise,
     "views": _views,
@@ -265,4 +280,5 @@ _FAMILIES = {
     "reduction": _reduction,
     "linear": _linear,
     "nn": _nn,
+    "selection": _selection,
 }
