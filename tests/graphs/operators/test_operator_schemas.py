@@ -171,6 +171,11 @@ def test_takeover_keeps_the_dtype() -> None:
             continue
         for dtype in schema.dtypes:
             types = [TensorType(dtype, (2, 3)), *[TensorType(dtype, (3,))] * (max(schema.inputs[0], 1) - 1)]
+            if schema.name.startswith("Scatter"):
+                types[1:] = [
+                    TensorType("int64", (2, 1)),
+                    TensorType(dtype, (2, 3 if schema.name == "ScatterND" else 1)),
+                ]
             required = {"direction": "LEFT"} if schema.name == "BitShift" else {}
             assert infer(schema.name, "n", types, required).outputs[0].dtype == dtype
 

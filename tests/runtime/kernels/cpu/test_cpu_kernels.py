@@ -305,6 +305,26 @@ def test_gather_outside_names_node_and_index() -> None:
         run("Gather", x, indices)
 
 
+@pytest.mark.parametrize("op", ["GatherElements", "ScatterElements", "GatherND", "ScatterND"])
+def test_indices_outside_name_node_and_index(op: str) -> None:
+    x, indices = np.arange(4, dtype=np.float32), np.array([-5, 0])
+    indices, updates = (indices[:, None] if op.endswith("ND") else indices), x[:2]
+    with pytest.raises(DeviceFault, match=rf"node: {op}'s index -5 is outside \[-4, 3\]"):
+        run_unknown(op, *[x, indices, updates][: all_schemas()[op].inputs[0]])
+
+
+def run_unknown(op: str, *arrays: Array) -> None:
+    """Run with nothing known while binding."""
+    call = infer(op, "node", [typed(a) for a in arrays], {})
+    cpu_kernel(op)(call)(arrays, [np.zeros(t.shape, dtype_of(t.dtype)) for t in call.outputs])
+
+
+def test_scattered_sums_of_halves_are_rounded_once() -> None:
+    x, places = np.zeros(1, np.float16), np.zeros(4096, np.int64)
+    found = run("ScatterElements", x, places, np.full(4096, 0.5, np.float16), reduction="add")[0]
+    assert found.tolist() == [2048.0]  # adding halves one by one ends at 1024
+
+
 def test_integer_arithmetic_is_c_s() -> None:
     x, y = np.array([7, -7, 7, -7, -128], np.int8), np.array([2, 2, -2, -2, 3], np.int8)
     np.testing.assert_array_equal(run("Div", x, y)[0], [3, -3, -3, 3, -42])

@@ -272,6 +272,52 @@ def _selection(op: str) -> Iterator[OpCall]:
             yield infer(op, "known", [x], {}, 4 if op == "Unique" else 1)
 
 
+def _indexing(op: str) -> Iterator[OpCall]:
+    if op == "OneHot":
+        for dtype in ("int64", "float16", "uint8", "float32"):
+            values = TensorType("bool" if dtype == "uint8" else dtype, (2,))
+            yield _call(op, dtype, (3, 4), known(5), values, axis=1)
+        yield _call(op, "int32", (), known(5), TensorType("float32", (2,)))
+    elif op in ("GatherND", "ScatterND"):
+        yield from _tuples(op)
+    else:
+        yield from _lines(op)
+
+
+def _lines(op: str) -> Iterator[OpCall]:
+    """Calls of GatherElements and ScatterElements."""
+    shape, part = (4, 6, 5), (3, 4, 5)
+    for dtype in dtypes_of(op):
+        types = [TensorType(dtype, shape), TensorType("int64", part)]
+        types += [] if op == "GatherElements" else [TensorType(dtype, part)]
+        yield infer(op, f"lines_{dtype}", types, {"axis": 1})
+        for reduction in ("add", "mul", "max", "min") if op == "ScatterElements" else ():
+            if dtype.startswith("float8"):
+                continue  # its few digits differ by the order of the sums
+            yield infer(op, f"{reduction}_{dtype}", types, {"axis": 1, "reduction": reduction})
+    indices = TensorType("int32", (9,))
+    data = [TensorType("float32", (20,)), indices, TensorType("float32", (9,))]
+    yield infer(op, "one_axis", data[: all_schemas()[op].inputs[0]], {})
+
+
+def _tuples(op: str) -> Iterator[OpCall]:
+    """Calls of GatherND and ScatterND."""
+    for dtype in dtypes_of(op):
+        for depth, rest in ((1, (4, 6)), (3, ())):
+            indices = TensorType("int64", (2, 3, depth))
+            types = [TensorType(dtype, (9, 4, 6)), indices]
+            if op == "GatherND":
+                yield infer(op, f"tuples_{dtype}", types, {})
+                continue
+            types.append(TensorType(dtype, (2, 3, *rest)))
+            for reduction in ("none", "add", "mul", "max", "min"):
+                if reduction == "none" or not dtype.startswith("float8"):
+                    yield infer(op, f"{reduction}_{dtype}", types, {"reduction": reduction})
+    if op == "GatherND":
+        data, indices = TensorType("float16", (2, 3, 5, 2)), TensorType("int64", (2, 3, 4, 1))
+        yield infer(op, "batches", [data, indices], {"batch_dims": 2})
+
+
 _FAMILIES = {
     "elementwise": _elementwise,
     "views": _views,
@@ -281,4 +327,5 @@ _FAMILIES = {
     "linear": _linear,
     "nn": _nn,
     "selection": _selection,
+    "indexing": _indexing,
 }
