@@ -318,6 +318,24 @@ def _tuples(op: str) -> Iterator[OpCall]:
         yield infer(op, "batches", [data, indices], {"batch_dims": 2})
 
 
+def _scans(op: str) -> Iterator[OpCall]:
+    if op == "TopK":
+        for dtype in dtypes_of(op):
+            yield _call(op, dtype, (3, 20, 5), known(7), outputs=2, axis=1)
+            yield _call(op, dtype, (2, 33), known(33), outputs=2, largest=0)
+        yield _call(op, "float32", (2, 9_000), known(50), outputs=2)
+        yield _call(op, "float16", (5_000, 2), known(3_000), outputs=2, axis=0, largest=0)
+        yield _call(op, "float32", (3, 4), known(0), outputs=2)
+        return
+    for dtype in dtypes_of(op):
+        shape = (3, 9, 5) if op == "CumSum" else (3, 5, 4)
+        yield _call(op, dtype, shape, known(1))
+        yield _call(op, dtype, shape, known(-1), exclusive=1, reverse=1)
+    yield _call(op, "float32", (3, 100), known(1), reverse=1)
+    yield _call(op, "float32", (2, 1_500), known(1), exclusive=1)
+    yield _call(op, "float32", (0, 4), known(0))
+
+
 _FAMILIES = {
     "elementwise": _elementwise,
     "views": _views,
@@ -328,4 +346,5 @@ _FAMILIES = {
     "nn": _nn,
     "selection": _selection,
     "indexing": _indexing,
+    "scans": _scans,
 }
