@@ -20,6 +20,7 @@ FAMILIES = (
     "selection",
     "indexing",
     "scans",
+    "rearrangement",
 )
 _loaded = False
 

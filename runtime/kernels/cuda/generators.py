@@ -58,6 +58,21 @@ def _range(call: OpCall) -> Lowered:
     return Lowered((launch(code("kg_range", text), args, out.size),))
 
 
+@on_cuda("EyeLike")
+def _eye_like(call: OpCall) -> Lowered:
+    out = call.outputs[0]
+    if out.size == 0:
+        return Lowered(())
+    text = f"{prelude([out.dtype])}typedef {DTYPES[out.dtype].c_type} O;\n" + (
+        'extern "C" __global__ void kg_eye(O* q, long long k, long long columns, long long n) {\n'
+        "  const long long step = gridDim.x * (long long)blockDim.x;\n"
+        "  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += step)\n"
+        "    q[i] = kg_to<O>(i % columns - i / columns == k ? 1.0f : 0.0f);\n}\n"
+    )
+    args = (target(), int64(call.attributes["k"]), int64(out.shape[1]), int64(out.size))
+    return Lowered((launch(code("kg_eye", text), args, out.size),))
+
+
 def _carrier(dtype: str) -> str:
     """The C type in which elements of `dtype` travel as arguments: double for every float."""
     return "double" if DTYPES[dtype].kind == "float" else DTYPES[dtype].c_type

@@ -17,6 +17,7 @@ from kgrun.graphs.operators.indexing import index_axis, nd_sizes, one_hot_axis
 from kgrun.graphs.operators.shapes import strides_of
 from kgrun.runtime.kernels.base import CopyOperand, KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
+    Arguments,
     c_type,
     code,
     collapse,
@@ -119,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(256) kg_indexed(
   }}
 }}
 """
-    operands: list[Operand | Value] = [*args, source_input(1), places.layout, int64(places.count)]
+    operands: Arguments = (*args, source_input(1), places.layout, int64(places.count))
     return launch(code("kg_indexed", text), operands, places.count)
 
 
@@ -220,5 +221,5 @@ extern "C" __global__ void __launch_bounds__(256) kg_one_hot(
 }}
 """
     sizes = (out.shape[axis], prod(out.shape[axis + 1 :]), out.size)
-    args: list[Operand | Value] = [target(), source_input(0), source_input(2), *map(int64, sizes)]
+    args: Arguments = (target(), source_input(0), source_input(2), *map(int64, sizes))
     return Lowered((launch(code("kg_one_hot", text), args, out.size),))

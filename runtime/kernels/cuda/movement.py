@@ -129,10 +129,15 @@ _PLACE = {
 
 @on_cuda("Pad")
 def _pad(call: OpCall) -> Lowered:
-    source, out, mode = call.input(0), call.outputs[0], call.attributes["mode"]
+    return padded(call, pad_amounts(call), call.attributes["mode"])
+
+
+def padded(call: OpCall, amounts: Sequence[tuple[int, int]], mode: str) -> Lowered:
+    """Input 0 with `amounts` added on every axis, cropped where negative; Pad's fill value, or 0."""
+    source, out = call.input(0), call.outputs[0]
     if out.size == 0:
         return Lowered(())
-    before = [amount[0] for amount in pad_amounts(call)]
+    before = [amount[0] for amount in amounts]
     sizes, source_sizes, starts = _merged(out.shape, source.shape, before)
     rank, unit = len(sizes), UNITS[itemsize(out.dtype)]
     given = call.optional(2) is not None
@@ -188,5 +193,5 @@ def _fill_value(call: OpCall, dtype: str) -> Value:
     import ml_dtypes  # noqa: F401  (gives numpy the names bfloat16 and float8)
     import numpy as np
 
-    value = call.attributes["value"] if call.optional(2) is None else 0
+    value = call.attributes.get("value", 0) if call.optional(2) is None else 0
     return Value(np.array(value).astype(np.dtype(dtype)).tobytes(), itemsize(dtype))

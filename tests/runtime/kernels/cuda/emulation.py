@@ -90,6 +90,7 @@ INDICES: dict[str, tuple[int, Callable[[OpCall, np.random.Generator], Array]]] =
     "Gather": (1, _axis_indices),
     **dict.fromkeys(("GatherElements", "ScatterElements", "Scatter"), (1, _element_indices)),
     **dict.fromkeys(("GatherND", "ScatterND"), (1, _tuple_indices)),
+    "ReverseSequence": (1, lambda call, rng: rng.integers(0, 5, call.input(1).shape)),
     "OneHot": (0, lambda call, rng: rng.integers(-6, 7, call.input(0).shape)),
 }
 MOVING = frozenset(("movement", "views", "selection", "rearrangement"))

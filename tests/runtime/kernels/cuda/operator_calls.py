@@ -80,6 +80,8 @@ def _elementwise(op: str) -> Iterator[OpCall]:
 def _views(op: str) -> Iterator[OpCall]:
     if op == "Dropout":
         yield _call(op, "float16", (5, 7), outputs=2)
+    elif op == "BitCast":
+        yield _call(op, "float16", (5, 7), to="int16")
     else:
         extra = {"Reshape": [known(6)], "Unsqueeze": [known(0)], "Squeeze": [known(0)]}.get(op, [])
         yield _call(op, "float32", (1, 2, 3), *extra)
@@ -93,6 +95,10 @@ def _generators(op: str) -> Iterator[OpCall]:
     elif op == "ConstantOfShape":
         for dtype in CLASSES:
             yield _call(op, "int64", known(3, 50), value=1, dtype=dtype)
+    elif op == "EyeLike":
+        for dtype in dtypes_of(op):
+            yield _call(op, dtype, (5, 7), k=-1)
+            yield _call(op, dtype, (5, 7), k=2, dtype="float16")
     elif op == "Range":
         for dtype in ("float32", "int64", "float16", "int16"):
             yield _call(op, dtype, *(TensorType(dtype, (), (v,)) for v in (3, 40, 2)))
@@ -336,6 +342,26 @@ def _scans(op: str) -> Iterator[OpCall]:
     yield _call(op, "float32", (0, 4), known(0))
 
 
+def _rearrangement(op: str) -> Iterator[OpCall]:
+    for dtype in dtypes_of(op):
+        match op:
+            case "ReverseSequence":
+                yield _call(op, dtype, (4, 3, 2), TensorType("int64", (3,)))
+                yield _call(op, dtype, (3, 4, 2), TensorType("int64", (3,)), batch_axis=0, time_axis=1)
+            case "Trilu":
+                yield _call(op, dtype, (2, 5, 7), known(1))
+                yield _call(op, dtype, (5, 4), upper=0)
+            case "CenterCropPad":
+                yield _call(op, dtype, (5, 4, 7), known(2, 7, 8))
+                yield _call(op, dtype, (5, 4, 7), known(8, 6), axes=[-1, 0])
+            case _:
+                for mode in ("DCR", "CRD"):
+                    yield _call(op, dtype, (2, 12, 4, 6), blocksize=2, mode=mode)
+    if op == "Trilu":
+        yield _call(op, "float32", (3, 8), known(-2), upper=0)
+        yield _call(op, "float32", (3, 8), known(-2))
+
+
 _FAMILIES = {
     "elementwise": _elementwise,
     "views": _views,
@@ -347,4 +373,5 @@ _FAMILIES = {
     "selection": _selection,
     "indexing": _indexing,
     "scans": _scans,
+    "rearrangement": _rearrangement,
 }
