@@ -21,6 +21,7 @@ FAMILIES = (
     "indexing",
     "scans",
     "rearrangement",
+    "normalization",
 )
 _loaded = False
 

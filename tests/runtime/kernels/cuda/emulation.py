@@ -218,4 +218,4 @@ def _scale(call: OpCall) -> float:
     """Absolute slack: sums of many terms of both signs cancel; the rows of a softmax do not."""
     if call.op == "Softmax":
         return 0.01
-    return 4.0 if all_schemas()[call.op].family in ("linear", "nn", "reduction") else 1.0
+    return 4.0 if all_schemas()[call.op].family in ("linear", "nn", "reduction", "normalization") else 1.0

@@ -252,6 +252,9 @@ def _pools(op: str) -> Iterator[OpCall]:
     if op == "BatchNormalization":
         yield infer(op, "mixed", [TensorType("float16", (2, 3, 4))] + [TensorType("float32", (3,))] * 4, {})
         yield _call(op, "float32", (5,), *[(1,)] * 4)
+        for dtype in ("float32", "float16"):
+            yield _call(op, dtype, (4, 3, 4, 5), *[(3,)] * 4, outputs=3, training_mode=1)
+        yield _call(op, "float32", (5,), *[(1,)] * 4, outputs=3, training_mode=1)
     if op == "MaxPool":
         shape = {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}
         yield _call(op, "float32", (1, 2, 6, 8), outputs=2, **shape)
@@ -362,6 +365,36 @@ def _rearrangement(op: str) -> Iterator[OpCall]:
         yield _call(op, "float32", (3, 8), known(-2))
 
 
+def _normalization(op: str) -> Iterator[OpCall]:
+    for dtype in dtypes_of(op):
+        match op:
+            case "InstanceNormalization":
+                yield _call(op, dtype, (2, 3, 5, 7), (3,), (3,))
+            case "GroupNormalization":
+                yield _call(op, dtype, (2, 6, 5, 7), (6,), (6,), num_groups=2)
+            case "RMSNormalization":
+                yield _call(op, dtype, (3, 5, 40), (40,))
+            case "LRN":
+                yield _call(op, dtype, (2, 7, 3, 2), size=4, alpha=0.5, beta=0.7)
+            case _:
+                yield _call(op, dtype, (2, 5, 4, 3))
+    match op:
+        case "InstanceNormalization":
+            yield _call(op, "float32", (1, 2, 40, 40), (2,), (2,))
+        case "GroupNormalization":
+            yield _call(op, "float32", (2, 6, 5), (3,), (3,), num_groups=3)
+        case "RMSNormalization":
+            yield _call(op, "float32", (2, 4, 6), (4, 1), axis=1)
+            yield _call(op, "float32", (2, 1_500), (1_500,))
+            half = TensorType("float16", (3, 8))
+            yield infer(op, "mixed", [half, TensorType("float32", (8,))], {})
+        case "LpNormalization":
+            yield _call(op, "float32", (4, 6), p=1, axis=0)
+        case "MeanVarianceNormalization":
+            yield _call(op, "float32", (3_000, 2), axes=[0])
+            yield _call(op, "float32", (3, 4), axes=[1])
+
+
 _FAMILIES = {
     "elementwise": _elementwise,
     "views": _views,
@@ -374,4 +407,5 @@ _FAMILIES = {
     "indexing": _indexing,
     "scans": _scans,
     "rearrangement": _rearrangement,
+    "normalization": _normalization,
 }
