@@ -10,6 +10,7 @@ from kgrun.graphs.bind.dims import bind_dims, bind_shape
 from kgrun.graphs.bind.launches import NodeScope, bind_launch, bind_workspace
 from kgrun.graphs.bind.links import Links, link
 from kgrun.graphs.bind.tensors import check_declared, external_type, host_value, role_of, undefined
+from kgrun.graphs.bind.unsupported import shapes_unknown
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import infer, lookup
@@ -158,11 +159,14 @@ class _Binder:
                 else kind
                 for i, (name, kind) in enumerate(zip(inputs, types, strict=True))
             )
-            return infer(node.op, node.name, known, node.attributes, len(node.outputs))
+            call = infer(node.op, node.name, known, node.attributes, len(node.outputs))
         except InferenceError as error:
             raise error.at(self.graph.place("nodes", scope.position, *error.path)) from None
         except GraphError as error:
             raise error.at(self.graph.place("nodes", scope.position, "op")) from None
+        if not call.exact:
+            raise shapes_unknown(self.graph, scope.position, node.op)
+        return call
 
 
 def _tensors(binder: _Binder, nodes: tuple[BoundNode, ...]) -> dict[str, BoundTensor]:

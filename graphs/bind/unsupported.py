@@ -34,6 +34,16 @@ def _uses(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], str]]:
             yield ("nodes", position, "subgraphs"), "a node with subgraphs"
 
 
+def shapes_unknown(graph: KernelGraph, position: int, op: str) -> GraphError:
+    """The error (KG356) for an operator whose output shapes only the run can tell."""
+    return GraphError(
+        f"{op} gives shapes that depend on the elements of its inputs, which cannot be run by this version of kgrun",
+        code="KG356",
+        where=graph.place("nodes", position, "op"),
+        help="where these inputs are constants, write them with `value`: the result is then known",
+    )
+
+
 def ignored(graph: KernelGraph) -> Iterator[Warning]:
     """A warning for each wish that this version does not grant although the graph runs without it."""
     for name, tensor in graph.tensors.items():

@@ -76,6 +76,8 @@ class OpCall:
         inputs: types by position; None for an optional input that is absent.
         attributes: checked, defaults filled in.
         outputs: types by position once inferred; `output_count` positions are asked for.
+        exact: whether these are the results' shapes; inference of a dynamic operator clears it where they are upper
+            bounds, and only the run tells.
     """
 
     op: str
@@ -84,6 +86,7 @@ class OpCall:
     attributes: Mapping[str, Any]
     output_count: int = 1
     outputs: tuple[TensorType, ...] = ()
+    exact: bool = True
 
     def input(self, index: int) -> TensorType:
         """Input `index`; InferenceError when it is absent."""
@@ -141,6 +144,8 @@ class OpSchema:
         alias: the input whose bytes output 0 is a view of (Reshape and its like): no kernel, no memory.
         inplace: inputs whose memory output 0 may take over when they die here and the sizes match.
         flops: floating-point operations of a call, for reports.
+        dynamic: output shapes depend on the elements of the inputs. `infer` gives the exact types where these are
+            known at bind time; otherwise upper bounds, axis by axis, and clears `OpCall.exact`.
         data: what the device kernels need to know of this operator, for example a scalar expression.
     """
 
@@ -155,6 +160,7 @@ class OpSchema:
     alias: int | None = None
     inplace: tuple[int, ...] = ()
     flops: Cost | None = None
+    dynamic: bool = False
     data: Mapping[str, Any] = field(default_factory=dict)
 
 

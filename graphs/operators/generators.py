@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import Attribute, Constant, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.known import LIMIT, with_value
 from kgrun.graphs.operators.shapes import needs_dtype, same_dtype
@@ -75,6 +76,13 @@ def _range(call: OpCall) -> list[TensorType]:
     return [with_value(out, [start + index * delta for index in range(count)]) if count <= LIMIT else out]
 
 
+def _eye_like(call: OpCall) -> list[TensorType]:
+    source = call.input(0)
+    if len(source.shape) != 2:
+        call.fail(f"EyeLike takes a matrix, got {list(source.shape)}", "inputs", 0)
+    return [TensorType(call.attributes.get("dtype", source.dtype), source.shape)]
+
+
 def _constant(call: OpCall) -> list[TensorType]:
     given = [name for name in ("value", *_CONSTANTS) if name in call.attributes]
     if len(given) != 1:
@@ -116,6 +124,15 @@ register(
         dtypes=frozenset({"float16", "bfloat16", "float32", "float64", "int16", "int32", "int64"}),
         attributes={"stash_type": Attribute("int", 1)},
         host_inputs=frozenset({0, 1, 2}),
+    ),
+    OpSchema(
+        "EyeLike",
+        "generators",
+        (1, 1),
+        _eye_like,
+        dtypes=frozenset(DTYPES) - {"float8_e4m3fn", "float8_e5m2"},
+        attributes={"dtype": Attribute("dtype"), "k": Attribute("int", 0)},
+        data={"shape_only": frozenset({0})},
     ),
     # ONNX's tensor attribute is written as `value` (row-major), `shape` and `dtype`.
     OpSchema(

@@ -69,8 +69,8 @@ def _global_pool(call: OpCall) -> list[TensorType]:
 
 def _batch_normalization(call: OpCall) -> list[TensorType]:
     source = call.input(0)
-    if call.attributes["training_mode"]:
-        call.fail("BatchNormalization runs in inference only", "attributes", "training_mode")
+    if call.output_count > 1 and not call.attributes["training_mode"]:
+        call.fail("BatchNormalization has running statistics in training_mode only", "outputs", 1)
     if not source.shape:
         call.fail("BatchNormalization takes no scalars", "inputs", 0)
     channels = source.shape[1] if len(source.shape) > 1 else 1
@@ -82,7 +82,7 @@ def _batch_normalization(call: OpCall) -> list[TensorType]:
             call.fail(
                 f"{call.op}: input {index} has shape {list(call.input(index).shape)}, not [{channels}]", "inputs", index
             )
-    return [like(source)]
+    return [like(source), like(call.input(3)), like(call.input(4))][: call.output_count]
 
 
 _POOL = {**WINDOW_ATTRIBUTES, "kernel_shape": Attribute("ints", required=True), "ceil_mode": Attribute("int", 0)}
@@ -124,6 +124,7 @@ register(
         "nn",
         (5, 5),
         _batch_normalization,
+        outputs=(1, 3),
         dtypes=WIDE_FLOATS,
         attributes={
             "epsilon": Attribute("float", 1e-5),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from kgrun.graphs.dtypes import FLOATS
+from kgrun.graphs.dtypes import FLOATS, itemsize
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.known import with_value
 from kgrun.graphs.operators.shapes import Shape, counted_axes, needs_dtype
@@ -18,6 +18,13 @@ def _viewed(call: OpCall, shape: Shape) -> list[TensorType]:
 
 def _identity(call: OpCall) -> list[TensorType]:
     return _viewed(call, call.input(0).shape)
+
+
+def _bit_cast(call: OpCall) -> list[TensorType]:
+    source, to = call.input(0), call.attributes["to"]
+    if itemsize(to) != itemsize(source.dtype):
+        call.fail(f"BitCast: {source.dtype} and {to} differ in width", "attributes", "to")
+    return [TensorType(to, source.shape)]
 
 
 def _reshape(call: OpCall) -> list[TensorType]:
@@ -126,6 +133,7 @@ register(
         alias=0,
         inplace=(0,),
     ),
+    OpSchema("BitCast", "views", (1, 1), _bit_cast, attributes={"to": Attribute("dtype", required=True)}, alias=0),
     # Output 0 is a view; the mask, when it is asked for, is a kernel's work.
     OpSchema(
         "Dropout",

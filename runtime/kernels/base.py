@@ -1,7 +1,9 @@
 """How a builtin operator becomes work: one table a device, from operator name to lowering.
 
-A CPU kernel is a function `OpCall -> HostFunction`; a CUDA kernel is `OpCall -> Lowered`. Families register theirs on
-import; `cpu_kernel` and `cuda_kernel` import the family that the operator's schema names, so nothing else is loaded.
+A CPU kernel is a function `OpCall -> HostFunction`; a CUDA kernel is `OpCall -> Lowered`. An operator whose output
+shapes depend on its inputs' elements (`OpSchema.dynamic`) has a kernel `OpCall -> DynamicFunction` besides, which
+returns its results instead of filling given arrays. Families register theirs on import; `cpu_kernel`, `cuda_kernel` and
+`dynamic_kernel` import the family that the operator's schema names, so nothing else is loaded.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 HostFunction = Callable[[Sequence["Array | None"], Sequence["Array"]], None]
+# Host arrays of the inputs in, one fresh array an output asked for out, each of its exact shape.
+DynamicFunction = Callable[[Sequence["Array | None"]], "list[Array]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +90,11 @@ class Lowered:
 
 CpuKernel = Callable[[OpCall], HostFunction]
 CudaKernel = Callable[[OpCall], Lowered]
+DynamicKernel = Callable[[OpCall], DynamicFunction]
 _T = TypeVar("_T")
 _CPU: dict[str, CpuKernel] = {}
 _CUDA: dict[str, CudaKernel] = {}
+_DYNAMIC: dict[str, DynamicKernel] = {}
 
 
 def on_cpu(*ops: str) -> Callable[[CpuKernel], CpuKernel]:
@@ -111,6 +117,29 @@ def on_cuda(*ops: str) -> Callable[[CudaKernel], CudaKernel]:
     return add
 
 
+def on_dynamic(*ops: str) -> Callable[[DynamicKernel], DynamicKernel]:
+    """Register the kernel of operators whose output shapes depend on their inputs' elements.
+
+    Where the shapes turn out to be known at bind time, the operator runs as any other: its CPU kernel is the same
+    function, copied into the outputs.
+    """
+
+    def add(kernel: DynamicKernel) -> DynamicKernel:
+        _DYNAMIC.update(dict.fromkeys(ops, kernel))
+        _CPU.update(dict.fromkeys(ops, lambda call: _filling(kernel(call))))
+        return kernel
+
+    return add
+
+
+def _filling(function: DynamicFunction) -> HostFunction:
+    def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        for target, result in zip(outputs, function(inputs), strict=True):
+            target[...] = result
+
+    return run
+
+
 def cpu_kernel(op: str) -> CpuKernel:
     """The CPU kernel of `op`; DeviceUnavailable when it has none."""
     return _find(op, "cpu", _CPU)
@@ -119,6 +148,11 @@ def cpu_kernel(op: str) -> CpuKernel:
 def cuda_kernel(op: str) -> CudaKernel:
     """The CUDA lowering of `op`; DeviceUnavailable when it has none."""
     return _find(op, "cuda", _CUDA)
+
+
+def dynamic_kernel(op: str) -> DynamicKernel:
+    """The kernel of dynamic operator `op`, over host arrays whatever the device; DeviceUnavailable when it has none."""
+    return _find(op, "cpu", _DYNAMIC)
 
 
 def _find(op: str, target: str, table: dict[str, _T]) -> _T:

@@ -212,6 +212,8 @@ def _refusal(
     kept = classes.use(source).kept
     if kept is not None:
         return kept
+    if node.inputs.count(source) > 1 and lookup(node.op).family != "elementwise":
+        return f"{source} is an operand twice"
     owner = classes.owner[source]
     for other in node.inputs:
         if other is not None and other != source and classes.owner[other] == owner:

@@ -91,7 +91,9 @@ def bind_work(
             base = found
         return Pointer(base.buffer, base.offset + operand.offset)
 
-    return [placed(item, pointer) for item in work.lowered.work]
+    placed_work = [placed(item, pointer) for item in work.lowered.work]
+    # An output that took over its input's memory has its bytes already.
+    return [item for item in placed_work if not (isinstance(item, Copy) and item.target == item.source)]
 
 
 def placed(

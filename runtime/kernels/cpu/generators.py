@@ -56,6 +56,13 @@ def range_(call: OpCall) -> HostFunction:
     return _writes(int(start) + np.arange(count, dtype=np.int64) * int(delta))
 
 
+@on_cpu("EyeLike")
+def eye_like(call: OpCall) -> HostFunction:
+    """Ones on diagonal `k`, zeros elsewhere."""
+    rows, columns = call.outputs[0].shape
+    return _writes(np.eye(rows, columns, call.attributes["k"], dtype=np.bool_))
+
+
 @on_cpu("Constant")
 def constant(call: OpCall) -> HostFunction:
     """The attribute's elements."""

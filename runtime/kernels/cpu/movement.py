@@ -128,7 +128,7 @@ def pad(call: OpCall) -> HostFunction:
     """Elements added around input 0, or cropped where an amount is negative."""
     shape, amounts = call.input(0).shape, pad_amounts(call)
     if call.attributes["mode"] == "constant":
-        return _constant_pad(call, shape, amounts)
+        return constant_pad(shape, amounts, call.attributes["value"])
     places = [_reflected(call.attributes["mode"], size, *amount) for size, amount in zip(shape, amounts, strict=True)]
     picked = [(axis, place) for axis, place in enumerate(places) if amounts[axis] != (0, 0)]
 
@@ -141,11 +141,11 @@ def pad(call: OpCall) -> HostFunction:
     return run
 
 
-def _constant_pad(call: OpCall, shape: tuple[int, ...], amounts: Sequence[tuple[int, int]]) -> HostFunction:
+def constant_pad(shape: tuple[int, ...], amounts: Sequence[tuple[int, int]], default: float) -> HostFunction:
+    """Input 0 of `shape` with `amounts` added on every axis, cropped where negative; input 2 or `default` around it."""
     rows = list(zip(shape, amounts, strict=True))
     source_place = tuple(slice(max(-before, 0), size - max(-after, 0)) for size, (before, after) in rows)
     target_place = tuple(slice(max(b, 0), max(b, 0) + max(size + min(b, 0) + min(a, 0), 0)) for size, (b, a) in rows)
-    default = call.attributes["value"]
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         given = inputs[2] if len(inputs) > 2 else None

@@ -135,16 +135,26 @@ def global_pool(call: OpCall) -> HostFunction:
 
 @on_cpu("BatchNormalization")
 def batch_normalization(call: OpCall) -> HostFunction:
-    """(x - mean) / √(variance + epsilon) · scale + bias a channel, as one product and one sum."""
+    """(x - mean) / √(variance + epsilon) · scale + bias a channel, as one product and one sum.
+
+    In training_mode mean and variance are those of the batch, and outputs 1 and 2 the running ones.
+    """
     shape = (-1,) + (1,) * max(len(call.input(0).shape) - 2, 0)
     epsilon = call.attributes["epsilon"]
     narrow = compute_dtype(call.input(0).dtype) != call.input(0).dtype
+    training, momentum = bool(call.attributes["training_mode"]), call.attributes["momentum"]
+    axes = tuple(axis for axis in range(len(call.input(0).shape)) if axis != 1)
     work = np.dtype("float64" if call.input(0).dtype == "float64" else "float32")
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         x = _wide(inputs[0])
         scale, bias, mean, variance = (_wide(array).astype(work) for array in inputs[1:5])
         with np.errstate(all="ignore"):
+            if training:
+                kept = (mean, variance)
+                mean, variance = np.atleast_1d(np.mean(x, axes), np.var(x, axes))
+                for target, old, new in zip(outputs[1:], kept, (mean, variance), strict=False):
+                    np.copyto(target, old * momentum + new * (1 - momentum), casting="unsafe")
             factor = scale / np.sqrt(variance + work.type(epsilon))
             result = np.multiply(x, factor.reshape(shape), out=None if narrow else outputs[0])
             result += (bias - mean * factor).reshape(shape)

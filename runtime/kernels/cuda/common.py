@@ -16,6 +16,7 @@ from kgrun.runtime.program import KernelCode, Value
 
 BLOCK = 256
 MOST_BLOCKS = 1 << 20  # kernels loop over the grid, so that no size outgrows it
+Arguments = tuple[Operand | Value | None, ...]
 _INDEX_32 = 2**31 - 1
 _HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 _HEADERS |= dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), "cuda_fp8.h")

@@ -8,7 +8,7 @@ from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.operators.base import Constant, OpCall, Scalar, TensorType
 from kgrun.graphs.operators.generators import constant_items, range_terms
 from kgrun.graphs.operators.known import converted
-from kgrun.runtime.kernels.base import Lowered, on_cuda
+from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import code, compute_type, int64, launch, prelude, target
 from kgrun.runtime.program import Value
 
@@ -23,7 +23,7 @@ def _carried(call: OpCall) -> Lowered:
     items = constant_items(call) if call.op == "Constant" else out.value
     if items is None:
         call.fail(f"{call.op}: its value is not known")
-    return _carry(out, items)
+    return Lowered(carry(out, items))
 
 
 @on_cuda("ConstantOfShape")
@@ -58,6 +58,21 @@ def _range(call: OpCall) -> Lowered:
     return Lowered((launch(code("kg_range", text), args, out.size),))
 
 
+@on_cuda("EyeLike")
+def _eye_like(call: OpCall) -> Lowered:
+    out = call.outputs[0]
+    if out.size == 0:
+        return Lowered(())
+    text = f"{prelude([out.dtype])}typedef {DTYPES[out.dtype].c_type} O;\n" + (
+        'extern "C" __global__ void kg_eye(O* q, long long k, long long columns, long long n) {\n'
+        "  const long long step = gridDim.x * (long long)blockDim.x;\n"
+        "  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += step)\n"
+        "    q[i] = kg_to<O>(i % columns - i / columns == k ? 1.0f : 0.0f);\n}\n"
+    )
+    args = (target(), int64(call.attributes["k"]), int64(out.shape[1]), int64(out.size))
+    return Lowered((launch(code("kg_eye", text), args, out.size),))
+
+
 def _carrier(dtype: str) -> str:
     """The C type in which elements of `dtype` travel as arguments: double for every float."""
     return "double" if DTYPES[dtype].kind == "float" else DTYPES[dtype].c_type
@@ -69,8 +84,8 @@ def _argument(items: Constant | list[Scalar], dtype: str) -> Value:
     return Value(struct.pack(f"<{len(values)}{letter}", *values), struct.calcsize(f"<{letter}"))
 
 
-def _carry(out: TensorType, items: Constant) -> Lowered:
-    """`items` written by as many launches as it takes to carry them as arguments."""
+def carry(out: TensorType, items: Constant, to: Operand | None = None) -> tuple[KernelCall, ...]:
+    """`items` written to output 0, or `to`, by as many launches as it takes to carry them as arguments."""
     carrier = _carrier(out.dtype)
     width = 8 if carrier == "double" else itemsize(out.dtype)
     each = _CARRIED // width
@@ -84,6 +99,6 @@ def _carry(out: TensorType, items: Constant) -> Lowered:
     for first in range(0, out.size, each):
         part = list(items[first : first + each])
         value = _argument(part + [0] * (each - len(part)), out.dtype)
-        args = (target(), value, int64(first), int64(len(part)))
+        args = (to or target(), value, int64(first), int64(len(part)))
         work.append(launch(code("kg_store", text), args, 1))
-    return Lowered(tuple(work))
+    return tuple(work)

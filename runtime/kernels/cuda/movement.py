@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import prod
 
 from kgrun.graphs.dtypes import DTYPES, itemsize
-from kgrun.graphs.operators.base import OpCall
+from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.movement import AxisRange, pad_amounts, permutation, slice_ranges, split_offsets
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
-from kgrun.runtime.kernels.base import Lowered, Operand, on_cuda
+from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import code, index_type, int64, integers, launch, source_input, target
 from kgrun.runtime.kernels.cuda.copies import UNITS, Copy, strided_copy
 from kgrun.runtime.program import Value
@@ -83,10 +83,14 @@ def _ranged(call: OpCall, ranges: Sequence[AxisRange], output: int) -> tuple[Cop
 
 @on_cuda("Gather")
 def _gather(call: OpCall) -> Lowered:
-    data, indices, out = call.input(0), call.input(1), call.outputs[0]
-    if out.size == 0:
+    if call.outputs[0].size == 0:
         return Lowered(())
-    axis = call.axis(call.attributes["axis"], len(data.shape))
+    axis = call.axis(call.attributes["axis"], len(call.input(0).shape))
+    return Lowered((picked(call.input(0), axis, call.input(1), source_input(1)),))
+
+
+def picked(data: TensorType, axis: int, indices: TensorType, at: Operand) -> KernelCall:
+    """Slices of input 0 along `axis`, at the indices that lie at `at`, into output 0; some are wanted."""
     inner, width = prod(data.shape[axis + 1 :]), itemsize(data.dtype)
     while inner % 2 == 0 and width < 16:
         inner, width = inner // 2, width * 2
@@ -109,8 +113,7 @@ extern "C" __global__ void __launch_bounds__(256) kg_gather(
 }}
 """
     sizes = [int64(size) for size in (data.shape[axis], indices.size, inner, total)]
-    args: list[Operand | Value | None] = [target(), source_input(0), source_input(1), *sizes]
-    return Lowered((launch(code("kg_gather", text), args, total),))
+    return launch(code("kg_gather", text), [target(), source_input(0), at, *sizes], total)
 
 
 _PLACE = {
@@ -126,10 +129,15 @@ _PLACE = {
 
 @on_cuda("Pad")
 def _pad(call: OpCall) -> Lowered:
-    source, out, mode = call.input(0), call.outputs[0], call.attributes["mode"]
+    return padded(call, pad_amounts(call), call.attributes["mode"])
+
+
+def padded(call: OpCall, amounts: Sequence[tuple[int, int]], mode: str) -> Lowered:
+    """Input 0 with `amounts` added on every axis, cropped where negative; Pad's fill value, or 0."""
+    source, out = call.input(0), call.outputs[0]
     if out.size == 0:
         return Lowered(())
-    before = [amount[0] for amount in pad_amounts(call)]
+    before = [amount[0] for amount in amounts]
     sizes, source_sizes, starts = _merged(out.shape, source.shape, before)
     rank, unit = len(sizes), UNITS[itemsize(out.dtype)]
     given = call.optional(2) is not None
@@ -185,5 +193,5 @@ def _fill_value(call: OpCall, dtype: str) -> Value:
     import ml_dtypes  # noqa: F401  (gives numpy the names bfloat16 and float8)
     import numpy as np
 
-    value = call.attributes["value"] if call.optional(2) is None else 0
+    value = call.attributes.get("value", 0) if call.optional(2) is None else 0
     return Value(np.array(value).astype(np.dtype(dtype)).tobytes(), itemsize(dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from kgrun.graphs.operators import all_schemas, scalars
@@ -26,6 +27,7 @@ from kgrun.runtime.kernels.cuda.common import (
 from kgrun.runtime.kernels.cuda.dnn import convolution
 from kgrun.runtime.kernels.cuda.elementwise import Scalars, Source, elementwise
 from kgrun.runtime.kernels.cuda.gemm import gemm_source, grid_of, tile_for
+from kgrun.runtime.kernels.cuda.normalization import moments
 from kgrun.runtime.kernels.cuda.reduction import reduce
 from kgrun.runtime.program import Value
 
@@ -246,6 +248,8 @@ def _global_pool(call: OpCall) -> Lowered:
 def _batch_normalization(call: OpCall) -> Lowered:
     out = call.outputs[0]
     rank = len(out.shape)
+    if call.attributes["training_mode"]:
+        return _batch_statistics(call)
     channel = tuple(1 if axis == 1 else 0 for axis in range(rank))
     sources = [Source(source_input(0), out.dtype, "x", strides_of(out.shape))]
     sources += [
@@ -255,3 +259,24 @@ def _batch_normalization(call: OpCall) -> Lowered:
     epsilon = f"T({call.attributes['epsilon']!r})"
     expression = f"(x - T(mean)) * (T(scale) / sqrt(T(variance) + {epsilon})) + T(bias)"
     return elementwise(sources, Scalars(expression, compute_type(out.dtype)), out)
+
+
+def _batch_statistics(call: OpCall) -> Lowered:
+    """BatchNormalization in training: mean and variance of the batch, which also move the running ones."""
+    source, out = call.input(0), call.outputs[0]
+    if out.size == 0:
+        return Lowered(())
+    found = moments(source, [axis for axis in range(len(source.shape)) if axis != 1])
+    channel = tuple(1 if axis == 1 else 0 for axis in range(len(source.shape)))
+    affine = [Source(source_input(i), call.input(i).dtype, name, channel) for i, name in ((1, "scale"), (2, "bias"))]
+    kind = compute_type(source.dtype)
+    scalars = Scalars(f"d * (T(scale) / sqrt(variance + T({call.attributes['epsilon']!r}))) + T(bias)", kind)
+    work = [*found.lowered.work, *elementwise([found.difference, found.variance, *affine], scalars, out).work]
+    keep = call.attributes["momentum"]
+    for index, statistic in ((1, found.mean), (2, found.variance)):
+        if index < len(call.outputs):
+            kept = call.input(index + 2)
+            sources = [Source(source_input(index + 2), kept.dtype, "old", (1,)), replace(statistic, strides=(1,))]
+            moved = Scalars(f"T(old) * T({keep!r}) + {statistic.name} * T({1 - keep!r})", kind)
+            work += elementwise(sources, moved, call.outputs[index], target(index)).work
+    return Lowered(tuple(work), found.lowered.workspace)

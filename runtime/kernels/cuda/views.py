@@ -8,7 +8,7 @@ from kgrun.runtime.kernels.cuda.common import target
 from kgrun.runtime.kernels.cuda.elementwise import Scalars, elementwise
 
 
-@on_cuda("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+@on_cuda("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "BitCast")
 def _view(call: OpCall) -> Lowered:
     return Lowered(())
 

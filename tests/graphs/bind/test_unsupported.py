@@ -32,6 +32,20 @@ def test_data_dependent_shapes() -> None:
     assert caught.value.code == "KG356"
 
 
+def test_shapes_that_only_the_run_can_tell() -> None:
+    with pytest.raises(GraphError, match="NonZero gives shapes that depend on the elements") as caught:
+        bound([node("nz", ["x"], ["y"], op="NonZero")], X, ["y"])
+    assert caught.value.code == "KG356"
+    assert str(caught.value.where) == "nodes[0].op"
+
+
+def test_shapes_of_constants_are_known() -> None:
+    x = {"role": "constant", "dtype": "int64", "shape": [2, 2], "value": [[0, 3], [1, 0]]}
+    made = bound([node("nz", ["x"], ["y"], op="NonZero")], {"x": x}, ["y"])
+    assert made.tensors["y"].type.shape == (2, 2)
+    assert made.tensors["y"].type.value == (0, 1, 1, 0)
+
+
 def test_offload_is_named_as_ignored() -> None:
     made = bound([node("a", ["x"], ["t"], offload=True), node("b", ["t"], ["y"])], X, ["y"])
     assert [w.code for w in made.warnings] == ["W-NO-OFFLOAD"]

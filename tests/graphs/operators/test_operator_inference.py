@@ -189,3 +189,50 @@ def test_flops() -> None:
     assert lookup("MatMul").flops is not None
     assert lookup("MatMul").flops(gemm) == 2 * 8 * 2 * 3 * 5  # type: ignore[misc]
     assert lookup("Conv").flops(conv) == 2 * (6 * 6 * 6) * (2 * 3 * 3)  # type: ignore[misc]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hnp.arrays(np.int64, hnp.array_shapes(min_dims=0, max_dims=3, max_side=3), elements=st.integers(0, 2)), st.data()
+)
+def test_known_selections_are_numpy_s(array: Array, data: st.DataObject) -> None:
+    places = np.stack(np.nonzero(array)) if array.ndim else np.empty((0, int(array != 0)))
+    assert matches(one("NonZero", known(array)), places)
+    axis = data.draw(st.integers(-array.ndim, array.ndim - 1)) if array.ndim else None
+    along = {} if axis is None else {"axis": axis}
+    size = array.size if axis is None else array.shape[axis]
+    keep = data.draw(st.lists(st.booleans(), min_size=1, max_size=size))
+    found = one("Compress", known(array), known(keep, "bool"), **along)
+    assert matches(found, np.compress(keep, array, axis))
+    unique = infer("Unique", "n", [known(array)], along, 4).outputs
+    results = np.unique(array, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+    assert all(matches(a, np.asarray(b).reshape(a.shape)) for a, b in zip(unique, results, strict=True))
+
+
+def test_unknown_selections_have_bounds() -> None:
+    x = TensorType("float32", (4, 5))
+    for op, more, shape in (
+        ("NonZero", [], (2, 20)),
+        ("Unique", [], (20,)),
+        ("Compress", [TensorType("bool", (3,))], (3,)),
+    ):
+        call = infer(op, "n", [x, *more], {})
+        assert not call.exact
+        assert call.outputs[0].shape == shape
+    boxes, scores = TensorType("float32", (1, 6, 4)), TensorType("float32", (1, 2, 6))
+    assert infer("NonMaxSuppression", "n", [boxes, scores, known([2])], {}).outputs[0].shape == (4, 3)
+    assert infer("NonMaxSuppression", "n", [boxes, scores], {}).exact
+
+
+@settings(max_examples=60, deadline=None)
+@given(hnp.array_shapes(min_dims=1, max_dims=3, max_side=4), st.data())
+def test_known_gathers_are_numpy_s(shape: tuple[int, ...], data: st.DataObject) -> None:
+    array, axis = counting(shape), data.draw(st.integers(0, len(shape) - 1))
+    element = st.integers(-shape[axis], shape[axis] - 1)
+    indices = data.draw(hnp.arrays(np.int64, shape, elements=element))
+    assert matches(
+        one("GatherElements", known(array), known(indices), axis=axis), np.take_along_axis(array, indices, axis)
+    )
+    depth = data.draw(st.integers(1, len(shape)))
+    rows = np.stack([data.draw(hnp.arrays(np.int64, (3,), elements=st.integers(-n, n - 1))) for n in shape[:depth]], -1)
+    assert matches(one("GatherND", known(array), known(rows)), array[tuple(rows.T)])

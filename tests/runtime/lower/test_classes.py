@@ -87,6 +87,18 @@ def test_in_place_is_refused_where_the_bytes_are_still_needed(
     assert next((d.reason for d in made.decisions if d.node == "b"), None) == reason
 
 
+def test_a_scatter_in_place_copies_nothing_unless_data_is_an_operand_twice() -> None:
+    tensors = {**X, "at": tensor("input", (4, 4), "int64")}
+    first = op("a", "Relu", ["x"], "t")
+    apart = program([first, op("s", "ScatterElements", ["t", "at", "x"], "y")], tensors, ["y"], target="cuda")
+    assert owner(apart, "y") == "t"
+    assert [s.name for s in apart.steps] == ["a", "s"]
+    twice = program([first, op("s", "ScatterElements", ["t", "at", "t"], "y")], tensors, ["y"], target="cuda")
+    assert owner(twice, "y") == "y"
+    assert [s.name for s in twice.steps] == ["a", "s.0", "s.1"]
+    assert twice.decisions[-1].reason == "t is an operand twice"
+
+
 def test_an_operand_that_is_a_view_of_the_other_is_not_overwritten() -> None:
     nodes = [op("a", "Relu", ["x"], "t"), op("f", "Flatten", ["t"], "v"), op("m", "Mul", ["t", "v"], "y")]
     made = program(nodes, X, ["y"], target="cpu")

@@ -103,7 +103,7 @@ EPSILON = {"float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
 FLOATING = sorted(
     name
     for name, schema in all_schemas().items()
-    if schema.family in ("elementwise", "reduction", "nn", "linear") and "bfloat16" in schema.dtypes
+    if schema.family in ("elementwise", "reduction", "nn", "linear", "normalization") and "bfloat16" in schema.dtypes
 )
 
 
@@ -118,7 +118,10 @@ def float_case(op: str) -> tuple[list[Array], dict[str, Any]]:
     if op in ("BatchNormalization", "LayerNormalization"):
         size, count = (4, 4) if op == "BatchNormalization" else (6, 1)
         return [x, *(rng.uniform(0.5, 1.5, size) for _ in range(count))], {}
-    attributes: dict[str, Any] = {"Cast": {"to": "float32"}, "Mod": {"fmod": 1}}.get(op, {})
+    if op in ("InstanceNormalization", "GroupNormalization"):
+        more = {"num_groups": 2} if op == "GroupNormalization" else {}
+        return [x, *(rng.uniform(0.5, 1.5, 4) for _ in range(2))], more
+    attributes: dict[str, Any] = {"Cast": {"to": "float32"}, "Mod": {"fmod": 1}, "LRN": {"size": 3}}.get(op, {})
     if op in ("MaxPool", "AveragePool"):
         attributes = {"kernel_shape": [2, 3]}
     count = max(all_schemas()[op].inputs[0], 1)
@@ -137,6 +140,7 @@ def test_every_float_agrees_with_float64(op: str, dtype: str) -> None:
 
 
 ROWS = ("Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "BatchNormalization")
+ROWS += ("InstanceNormalization", "RMSNormalization")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
@@ -144,7 +148,9 @@ ROWS = ("Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "BatchNormaliz
 def test_row_wise_in_place_gives_the_same_bits(op: str, dtype: str) -> None:
     rng = np.random.default_rng(2)
     x = rng.normal(size=(8, 33)).astype(dtype_of(dtype))
-    rest = {"LayerNormalization": 1, "BatchNormalization": 4}.get(op, 0)
+    rest = {"LayerNormalization": 1, "BatchNormalization": 4, "InstanceNormalization": 2, "RMSNormalization": 1}.get(
+        op, 0
+    )
     arrays = [x, *(np.abs(rng.normal(size=33)).astype(dtype_of(dtype)) for _ in range(rest))]
     call = call_of(op, list(arrays))
     out = np.zeros_like(x)
@@ -303,6 +309,26 @@ def test_gather_outside_names_node_and_index() -> None:
     x, indices = np.arange(4, dtype=np.float32), np.array([0, -4, 4])
     with pytest.raises(DeviceFault, match=r"node: Gather's index 4 is outside \[-4, 3\]"):
         run("Gather", x, indices)
+
+
+@pytest.mark.parametrize("op", ["GatherElements", "ScatterElements", "GatherND", "ScatterND"])
+def test_indices_outside_name_node_and_index(op: str) -> None:
+    x, indices = np.arange(4, dtype=np.float32), np.array([-5, 0])
+    indices, updates = (indices[:, None] if op.endswith("ND") else indices), x[:2]
+    with pytest.raises(DeviceFault, match=rf"node: {op}'s index -5 is outside \[-4, 3\]"):
+        run_unknown(op, *[x, indices, updates][: all_schemas()[op].inputs[0]])
+
+
+def run_unknown(op: str, *arrays: Array) -> None:
+    """Run with nothing known while binding."""
+    call = infer(op, "node", [typed(a) for a in arrays], {})
+    cpu_kernel(op)(call)(arrays, [np.zeros(t.shape, dtype_of(t.dtype)) for t in call.outputs])
+
+
+def test_scattered_sums_of_halves_are_rounded_once() -> None:
+    x, places = np.zeros(1, np.float16), np.zeros(4096, np.int64)
+    found = run("ScatterElements", x, places, np.full(4096, 0.5, np.float16), reduction="add")[0]
+    assert found.tolist() == [2048.0]  # adding halves one by one ends at 1024
 
 
 def test_integer_arithmetic_is_c_s() -> None:

@@ -80,6 +80,8 @@ def _elementwise(op: str) -> Iterator[OpCall]:
 def _views(op: str) -> Iterator[OpCall]:
     if op == "Dropout":
         yield _call(op, "float16", (5, 7), outputs=2)
+    elif op == "BitCast":
+        yield _call(op, "float16", (5, 7), to="int16")
     else:
         extra = {"Reshape": [known(6)], "Unsqueeze": [known(0)], "Squeeze": [known(0)]}.get(op, [])
         yield _call(op, "float32", (1, 2, 3), *extra)
@@ -93,6 +95,10 @@ def _generators(op: str) -> Iterator[OpCall]:
     elif op == "ConstantOfShape":
         for dtype in CLASSES:
             yield _call(op, "int64", known(3, 50), value=1, dtype=dtype)
+    elif op == "EyeLike":
+        for dtype in dtypes_of(op):
+            yield _call(op, dtype, (5, 7), k=-1)
+            yield _call(op, dtype, (5, 7), k=2, dtype="float16")
     elif op == "Range":
         for dtype in ("float32", "int64", "float16", "int16"):
             yield _call(op, dtype, *(TensorType(dtype, (), (v,)) for v in (3, 40, 2)))
@@ -246,6 +252,9 @@ def _pools(op: str) -> Iterator[OpCall]:
     if op == "BatchNormalization":
         yield infer(op, "mixed", [TensorType("float16", (2, 3, 4))] + [TensorType("float32", (3,))] * 4, {})
         yield _call(op, "float32", (5,), *[(1,)] * 4)
+        for dtype in ("float32", "float16"):
+            yield _call(op, dtype, (4, 3, 4, 5), *[(3,)] * 4, outputs=3, training_mode=1)
+        yield _call(op, "float32", (5,), *[(1,)] * 4, outputs=3, training_mode=1)
     if op == "MaxPool":
         shape = {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}
         yield _call(op, "float32", (1, 2, 6, 8), outputs=2, **shape)
@@ -257,6 +266,135 @@ def _pools(op: str) -> Iterator[OpCall]:
         yield _call(op, "float32", (1, 2, 5, 4, 4), kernel_shape=[2, 2, 2])
 
 
+def _selection(op: str) -> Iterator[OpCall]:
+    if op == "NonMaxSuppression":
+        yield _call(op, "float32", (1, 6, 4), (1, 2, 6))
+    elif op == "Compress":
+        flags = [TensorType("bool", (n,), tuple(i % 3 == 1 for i in range(n))) for n in (4, 6)]
+        yield _call(op, "float32", (2, 4, 6), flags[0], axis=1)
+        yield _call(op, "float16", (2, 4, 6), flags[1], axis=-1)
+        yield _call(op, "int8", (5, 3), flags[1])
+        yield _call(op, "int64", known(4, 0, 6, 5), flags[0])
+    else:
+        for value in ((3, 0, 1, 3, 0, 2), (0, 0)):
+            x = TensorType("int64", (2, len(value) // 2), value)
+            yield infer(op, "known", [x], {}, 4 if op == "Unique" else 1)
+
+
+def _indexing(op: str) -> Iterator[OpCall]:
+    if op == "OneHot":
+        for dtype in ("int64", "float16", "uint8", "float32"):
+            values = TensorType("bool" if dtype == "uint8" else dtype, (2,))
+            yield _call(op, dtype, (3, 4), known(5), values, axis=1)
+        yield _call(op, "int32", (), known(5), TensorType("float32", (2,)))
+    elif op in ("GatherND", "ScatterND"):
+        yield from _tuples(op)
+    else:
+        yield from _lines(op)
+
+
+def _lines(op: str) -> Iterator[OpCall]:
+    """Calls of GatherElements and ScatterElements."""
+    shape, part = (4, 6, 5), (3, 4, 5)
+    for dtype in dtypes_of(op):
+        types = [TensorType(dtype, shape), TensorType("int64", part)]
+        types += [] if op == "GatherElements" else [TensorType(dtype, part)]
+        yield infer(op, f"lines_{dtype}", types, {"axis": 1})
+        for reduction in ("add", "mul", "max", "min") if op == "ScatterElements" else ():
+            if dtype.startswith("float8"):
+                continue  # its few digits differ by the order of the sums
+            yield infer(op, f"{reduction}_{dtype}", types, {"axis": 1, "reduction": reduction})
+    indices = TensorType("int32", (9,))
+    data = [TensorType("float32", (20,)), indices, TensorType("float32", (9,))]
+    yield infer(op, "one_axis", data[: all_schemas()[op].inputs[0]], {})
+
+
+def _tuples(op: str) -> Iterator[OpCall]:
+    """Calls of GatherND and ScatterND."""
+    for dtype in dtypes_of(op):
+        for depth, rest in ((1, (4, 6)), (3, ())):
+            indices = TensorType("int64", (2, 3, depth))
+            types = [TensorType(dtype, (9, 4, 6)), indices]
+            if op == "GatherND":
+                yield infer(op, f"tuples_{dtype}", types, {})
+                continue
+            types.append(TensorType(dtype, (2, 3, *rest)))
+            for reduction in ("none", "add", "mul", "max", "min"):
+                if reduction == "none" or not dtype.startswith("float8"):
+                    yield infer(op, f"{reduction}_{dtype}", types, {"reduction": reduction})
+    if op == "GatherND":
+        data, indices = TensorType("float16", (2, 3, 5, 2)), TensorType("int64", (2, 3, 4, 1))
+        yield infer(op, "batches", [data, indices], {"batch_dims": 2})
+
+
+def _scans(op: str) -> Iterator[OpCall]:
+    if op == "TopK":
+        for dtype in dtypes_of(op):
+            yield _call(op, dtype, (3, 20, 5), known(7), outputs=2, axis=1)
+            yield _call(op, dtype, (2, 33), known(33), outputs=2, largest=0)
+        yield _call(op, "float32", (2, 9_000), known(50), outputs=2)
+        yield _call(op, "float16", (5_000, 2), known(3_000), outputs=2, axis=0, largest=0)
+        yield _call(op, "float32", (3, 4), known(0), outputs=2)
+        return
+    for dtype in dtypes_of(op):
+        shape = (3, 9, 5) if op == "CumSum" else (3, 5, 4)
+        yield _call(op, dtype, shape, known(1))
+        yield _call(op, dtype, shape, known(-1), exclusive=1, reverse=1)
+    yield _call(op, "float32", (3, 100), known(1), reverse=1)
+    yield _call(op, "float32", (2, 1_500), known(1), exclusive=1)
+    yield _call(op, "float32", (0, 4), known(0))
+
+
+def _rearrangement(op: str) -> Iterator[OpCall]:
+    for dtype in dtypes_of(op):
+        match op:
+            case "ReverseSequence":
+                yield _call(op, dtype, (4, 3, 2), TensorType("int64", (3,)))
+                yield _call(op, dtype, (3, 4, 2), TensorType("int64", (3,)), batch_axis=0, time_axis=1)
+            case "Trilu":
+                yield _call(op, dtype, (2, 5, 7), known(1))
+                yield _call(op, dtype, (5, 4), upper=0)
+            case "CenterCropPad":
+                yield _call(op, dtype, (5, 4, 7), known(2, 7, 8))
+                yield _call(op, dtype, (5, 4, 7), known(8, 6), axes=[-1, 0])
+            case _:
+                for mode in ("DCR", "CRD"):
+                    yield _call(op, dtype, (2, 12, 4, 6), blocksize=2, mode=mode)
+    if op == "Trilu":
+        yield _call(op, "float32", (3, 8), known(-2), upper=0)
+        yield _call(op, "float32", (3, 8), known(-2))
+
+
+def _normalization(op: str) -> Iterator[OpCall]:
+    for dtype in dtypes_of(op):
+        match op:
+            case "InstanceNormalization":
+                yield _call(op, dtype, (2, 3, 5, 7), (3,), (3,))
+            case "GroupNormalization":
+                yield _call(op, dtype, (2, 6, 5, 7), (6,), (6,), num_groups=2)
+            case "RMSNormalization":
+                yield _call(op, dtype, (3, 5, 40), (40,))
+            case "LRN":
+                yield _call(op, dtype, (2, 7, 3, 2), size=4, alpha=0.5, beta=0.7)
+            case _:
+                yield _call(op, dtype, (2, 5, 4, 3))
+    match op:
+        case "InstanceNormalization":
+            yield _call(op, "float32", (1, 2, 40, 40), (2,), (2,))
+        case "GroupNormalization":
+            yield _call(op, "float32", (2, 6, 5), (3,), (3,), num_groups=3)
+        case "RMSNormalization":
+            yield _call(op, "float32", (2, 4, 6), (4, 1), axis=1)
+            yield _call(op, "float32", (2, 1_500), (1_500,))
+            half = TensorType("float16", (3, 8))
+            yield infer(op, "mixed", [half, TensorType("float32", (8,))], {})
+        case "LpNormalization":
+            yield _call(op, "float32", (4, 6), p=1, axis=0)
+        case "MeanVarianceNormalization":
+            yield _call(op, "float32", (3_000, 2), axes=[0])
+            yield _call(op, "float32", (3, 4), axes=[1])
+
+
 _FAMILIES = {
     "elementwise": _elementwise,
     "views": _views,
@@ -265,4 +403,9 @@ _FAMILIES = {
     "reduction": _reduction,
     "linear": _linear,
     "nn": _nn,
+    "selection": _selection,
+    "indexing": _indexing,
+    "scans": _scans,
+    "rearrangement": _rearrangement,
+    "normalization": _normalization,
 }

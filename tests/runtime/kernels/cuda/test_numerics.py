@@ -19,7 +19,7 @@ pytest.importorskip("llvmlite")
 pytest.importorskip("cuda.bindings")
 ALL_CHECKS = frozenset(("bounds", "race", "init", "barrier"))
 # NVRTC takes the address of their parameters, which the engine may not follow.
-ADDRESS_TAKEN = {"BatchNormalization", "Constant", "Shape", "Size"}
+ADDRESS_TAKEN = {"BatchNormalization", "Constant", "Shape", "Size", "Compress", "NonZero", "Unique"}
 # One for each generated kernel: linear and strided loops, copies, tiles, groups of 1, 32 and 256 threads, windows.
 OFTEN = ("Add", "Cast", "Where", "Transpose", "Slice", "Gather", "Pad", "ReduceSum", "Softmax", "ArgMax", "MatMul")
 OFTEN += ("LayerNormalization", "Gemm", "Conv", "MaxPool", "AveragePool", "Range")
