@@ -9,7 +9,10 @@ from typing import Any
 from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.operators.base import InferenceError, OpCall, OpSchema, TensorType, checked_attributes, registered
 
-FAMILIES = ("elementwise", "views", "movement", "generators", "reduction", "linear", "nn")
+FAMILIES = (
+    *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
+    *("losses", "gradients", "optimizers"),
+)
 _loaded = False
 
 

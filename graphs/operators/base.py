@@ -142,6 +142,7 @@ class OpSchema:
         inplace: inputs whose memory output 0 may take over when they die here and the sizes match.
         flops: floating-point operations of a call, for reports.
         data: what the device kernels need to know of this operator, for example a scalar expression.
+        domain: "" for ONNX's own operators, ONNX's name of another set, or "kgrun" for what no ONNX set has.
     """
 
     name: str
@@ -156,6 +157,7 @@ class OpSchema:
     inplace: tuple[int, ...] = ()
     flops: Cost | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
+    domain: str = ""
 
 
 _REGISTRY: dict[str, OpSchema] = {}

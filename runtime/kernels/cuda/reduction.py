@@ -81,29 +81,42 @@ def _layer_normalization(call: OpCall) -> Lowered:
     return layer_normalization(call)
 
 
-def reduce(rule: Mapping[str, Any], source: TensorType, axes: Sequence[int], out: TensorType) -> Lowered:
-    """Reduce input 0 over `axes` into output 0 by a Reduce* schema's `rule`."""
+def reduce(
+    rule: Mapping[str, Any],
+    source: TensorType,
+    axes: Sequence[int],
+    out: TensorType,
+    *,
+    read: Operand | None = None,
+    to: Operand | None = None,
+    scratch: int = 0,
+) -> Lowered:
+    """Reduce `read` (input 0) over `axes` into `to` (output 0) by a Reduce* schema's `rule`.
+
+    `scratch` is the number of the first workspace it may take.
+    """
+    read, to = read or source_input(0), to or target()
     if out.size == 0:
         return Lowered(())
     geometry = _geometry(source.shape, axes)
-    if geometry.n == 1 and rule["map"] == "x" and rule["finish"] == "a":
-        return Lowered((CopyOperand(target(), source_input(0), out.nbytes),))
+    if geometry.n == 1 and rule["map"] == "x" and rule["finish"] == "a" and source.dtype == out.dtype:
+        return Lowered((CopyOperand(to, read, out.nbytes),))
     along_row = geometry.reduced_steps[-1] == 1
     parts = 1 if rule["shift"] else _parts(geometry, along_row)
-    first = Operand("workspace", 0) if parts > 1 else target()
+    first = Operand("workspace", scratch) if parts > 1 else to
     chunk = -(-geometry.n // parts)
     group = _group(min(chunk, geometry.n), along_row)
     finish = "a" if parts > 1 else rule["finish"]
     stored = compute_dtype(source.dtype) if parts > 1 else out.dtype
-    read = source_input(0) if source.size else None
-    work = [_launch(rule, source.dtype, stored, finish, geometry, group, read, first, parts, geometry.n)]
+    present = read if source.size else None
+    work = [_launch(rule, source.dtype, stored, finish, geometry, group, present, first, parts, geometry.n)]
     if parts == 1:
         return Lowered(tuple(work))
     second = Geometry((geometry.outputs,), (parts,), (parts,), (1,))
     last = {**rule, "map": "x"}
     dtype = compute_dtype(source.dtype)
     group = _group(parts, True)
-    work.append(_launch(last, dtype, out.dtype, rule["finish"], second, group, first, target(), 1, geometry.n))
+    work.append(_launch(last, dtype, out.dtype, rule["finish"], second, group, first, to, 1, geometry.n))
     return Lowered(tuple(work), (geometry.outputs * parts * itemsize(dtype),))
 
 
