@@ -9,6 +9,7 @@ from kgrun.graphs.bind import checks
 from kgrun.graphs.bind.dims import bind_dims, bind_shape
 from kgrun.graphs.bind.launches import NodeScope, bind_launch, bind_workspace
 from kgrun.graphs.bind.links import Links, link
+from kgrun.graphs.bind.presets import inplace_of
 from kgrun.graphs.bind.tensors import check_declared, external_type, host_value, role_of, undefined
 from kgrun.graphs.bind.unsupported import shapes_unknown
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor
@@ -116,8 +117,8 @@ class _Binder:
         workspace, cleared = bind_workspace(scope, node)
         return BoundNode(
             index=index, position=position, name=node.name, op=op, inputs=inputs, outputs=tuple(node.outputs),
-            call=call, launch=launch, workspace=workspace, cleared_workspace=cleared, inplace=node.inplace,
-            clear=tuple(node.clear), predecessors=predecessors,
+            call=call, launch=launch, workspace=workspace, cleared_workspace=cleared,
+            inplace=inplace_of(self.graph, node, inputs), clear=tuple(node.clear), predecessors=predecessors,
             flops=None if node.flops is None else scope.evaluate(node.flops, "flops"),
             bytes=None if node.bytes is None else scope.evaluate(node.bytes, "bytes"),
             spec=node,

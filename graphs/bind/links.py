@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kgrun.graphs.bind.presets import inplace_of
 from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.nodes import KernelNode, OpNode
-
-Node = KernelNode | OpNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,8 @@ def link(graph: KernelGraph) -> Links:
                     help=did_you_mean(name, positions),
                 )
             before.add(positions[name])
-        before.update(_readers_before_overwriting(graph, position, node, readers))
+        overwritten = inplace_of(graph, node, inputs[position])
+        before.update(_readers_before_overwriting(graph, position, overwritten, readers))
         predecessors.append(tuple(sorted(before)))
     return Links(inputs, producer, readers, tuple(predecessors), _topological_order(graph, predecessors))
 
@@ -106,20 +105,20 @@ def _producers(graph: KernelGraph) -> dict[str, int]:
 
 
 def _readers_before_overwriting(
-    graph: KernelGraph, position: int, node: Node, readers: dict[str, list[int]]
+    graph: KernelGraph, position: int, overwritten: Mapping[str, str], readers: dict[str, list[int]]
 ) -> Iterator[int]:
-    """Readers of what `node` overwrites: they want the old value, so they run first.
+    """Readers of what the node overwrites: they want the old value, so they run first.
 
     A reader further down the file may mean either value: that is refused rather than guessed.
     """
-    for output, name in node.inplace.items():
+    for output, name in overwritten.items():
         for reader in readers.get(name, ()):
             if reader == position:
                 continue
             if reader > position:
                 later = graph.nodes[reader].name
                 raise GraphError(
-                    f"{node.name!r} overwrites {name!r} in place, but {later!r} reads it further down",
+                    f"{graph.nodes[position].name!r} overwrites {name!r} in place, but {later!r} reads it further down",
                     code="KG345",
                     where=graph.place("nodes", position, "inplace", output),
                     help=f"read {output!r} there for the new value, or put {later!r} first for the old one",

@@ -10,18 +10,9 @@ from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.operators.base import InferenceError, OpCall, OpSchema, TensorType, checked_attributes, registered
 
 FAMILIES = (
-    "elementwise",
-    "views",
-    "movement",
-    "generators",
-    "reduction",
-    "linear",
-    "nn",
-    "selection",
-    "indexing",
-    "scans",
-    "rearrangement",
-    "normalization",
+    *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
+    *("selection", "indexing", "scans", "rearrangement", "normalization"),
+    *("losses", "gradients", "optimizers"),
 )
 _loaded = False
 

@@ -147,6 +147,7 @@ class OpSchema:
         dynamic: output shapes depend on the elements of the inputs. `infer` gives the exact types where these are
             known at bind time; otherwise upper bounds, axis by axis, and clears `OpCall.exact`.
         data: what the device kernels need to know of this operator, for example a scalar expression.
+        domain: "" for ONNX's own operators, ONNX's name of another set, or "kgrun" for what no ONNX set has.
     """
 
     name: str
@@ -162,6 +163,7 @@ class OpSchema:
     flops: Cost | None = None
     dynamic: bool = False
     data: Mapping[str, Any] = field(default_factory=dict)
+    domain: str = ""
 
 
 _REGISTRY: dict[str, OpSchema] = {}

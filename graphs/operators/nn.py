@@ -7,7 +7,7 @@ from math import prod
 from kgrun.graphs.dtypes import WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.shapes import like, needs_dtype, same_dtype
-from kgrun.graphs.operators.windows import WINDOW_ATTRIBUTES, Window, window_of
+from kgrun.graphs.operators.windows import POOL_ATTRIBUTES, WINDOW_ATTRIBUTES, Window, window_of
 
 
 def conv_window(call: OpCall) -> Window:
@@ -85,7 +85,6 @@ def _batch_normalization(call: OpCall) -> list[TensorType]:
     return [like(source), like(call.input(3)), like(call.input(4))][: call.output_count]
 
 
-_POOL = {**WINDOW_ATTRIBUTES, "kernel_shape": Attribute("ints", required=True), "ceil_mode": Attribute("int", 0)}
 register(
     OpSchema(
         "Conv",
@@ -103,7 +102,7 @@ register(
         _pool,
         outputs=(1, 2),
         dtypes=WIDE_FLOATS | {"int8", "uint8"},
-        attributes={**_POOL, "storage_order": Attribute("int", 0)},
+        attributes={**POOL_ATTRIBUTES, "storage_order": Attribute("int", 0)},
         flops=_pool_flops,
     ),
     OpSchema(
@@ -112,7 +111,7 @@ register(
         (1, 1),
         _pool,
         dtypes=WIDE_FLOATS,
-        attributes={**_POOL, "count_include_pad": Attribute("int", 0)},
+        attributes={**POOL_ATTRIBUTES, "count_include_pad": Attribute("int", 0)},
         flops=_pool_flops,
     ),
     OpSchema(

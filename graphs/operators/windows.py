@@ -14,6 +14,11 @@ WINDOW_ATTRIBUTES = {
     "pads": Attribute("ints"),
     "strides": Attribute("ints"),
 }
+POOL_ATTRIBUTES = {
+    **WINDOW_ATTRIBUTES,
+    "kernel_shape": Attribute("ints", required=True),
+    "ceil_mode": Attribute("int", 0),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.windows import Window
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 from kgrun.runtime.kernels.cpu import convolution
-from kgrun.runtime.kernels.cpu.sliding import padded, tap_slices
+from kgrun.runtime.kernels.cpu.sliding import padded, tap_slices, window_counts
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -101,13 +101,7 @@ def average_pool(call: OpCall) -> HostFunction:
     """The mean of every window; padding counts with count_include_pad, what ceil_mode adds beyond it never does."""
     window = pool_window(call)
     work = np.float64 if call.input(0).dtype == "float64" else np.float32
-    counts = np.ones(window.output, work)
-    for axis in range(len(window.output)):
-        starts = np.arange(window.output[axis]) * window.strides[axis] - window.begin[axis]
-        at = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
-        reach = (window.begin[axis], window.end[axis]) if call.attributes["count_include_pad"] else (0, 0)
-        met = ((at >= -reach[0]) & (at < window.input[axis] + reach[1])).sum(1)
-        counts *= met.reshape((-1,) + (1,) * (len(window.output) - axis - 1)).astype(work)
+    counts = window_counts(window, bool(call.attributes["count_include_pad"])).astype(work)
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         source = padded(_wide(inputs[0]), window)

@@ -17,14 +17,30 @@ if TYPE_CHECKING:
 Method = Callable[["Array", "Array", "Array | None", "Array"], None]
 
 
+def padded_sizes(window: Window) -> tuple[int, ...]:
+    """Sizes of the spatial axes once padded, the overhang of ceil_mode included."""
+    rows = zip(window.begin, window.input, window.end, window.overhang, strict=True)
+    return tuple(begin + size + end + over for begin, size, end, over in rows)
+
+
+def window_counts(window: Window, include_pad: bool) -> Array:
+    """How many elements the average over a window divides by; what ceil_mode adds beyond the padding never counts."""
+    counts = np.ones(window.output, np.int64)
+    for axis in range(len(window.output)):
+        starts = np.arange(window.output[axis]) * window.strides[axis] - window.begin[axis]
+        at = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
+        reach = (window.begin[axis], window.end[axis]) if include_pad else (0, 0)
+        met = ((at >= -reach[0]) & (at < window.input[axis] + reach[1])).sum(1)
+        counts *= met.reshape((-1,) + (1,) * (len(window.output) - axis - 1))
+    return counts
+
+
 def padded(x: Array, window: Window, fill: float | int = 0) -> Array:
     """`x` with its spatial axes padded by `fill`, the overhang of ceil_mode included; `x` itself without any."""
-    ends = tuple(end + over for end, over in zip(window.end, window.overhang, strict=True))
-    if not any(window.begin) and not any(ends):
+    if padded_sizes(window) == window.input:
         return x
     lead = x.ndim - len(window.input)
-    sizes = tuple(b + i + e for b, i, e in zip(window.begin, window.input, ends, strict=True))
-    result = np.full(x.shape[:lead] + sizes, fill, x.dtype)
+    result = np.full(x.shape[:lead] + padded_sizes(window), fill, x.dtype)
     inner = tuple(slice(b, b + i) for b, i in zip(window.begin, window.input, strict=True))
     result[(slice(None),) * lead + inner] = x
     return result

@@ -11,7 +11,7 @@ from math import prod
 from kgrun.graphs.bound import Dim3
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.scalar_code import compute_dtype
-from kgrun.runtime.kernels.base import KernelCall, Operand
+from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand
 from kgrun.runtime.program import KernelCode, Value
 
 BLOCK = 256
@@ -113,6 +113,11 @@ def source_input(index: int) -> Operand:
 def target(index: int = 0) -> Operand:
     """Output `index`."""
     return Operand("output", index)
+
+
+def joined(*parts: Lowered) -> Lowered:
+    """The work of `parts` one after the other; each numbers its workspaces behind those of the parts before it."""
+    return Lowered(tuple(w for part in parts for w in part.work), tuple(n for part in parts for n in part.workspace))
 
 
 def collapse(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:

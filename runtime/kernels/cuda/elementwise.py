@@ -67,7 +67,8 @@ class Scalars:
 
 
 @on_cuda(*(schema.name for schema in all_schemas().values() if schema.family == "elementwise"))
-def _elementwise(call: OpCall) -> Lowered:
+def generated(call: OpCall) -> Lowered:
+    """The kernel of an operator whose schema has a scalar expression."""
     schema = all_schemas()[call.op]
     ignored = schema.data.get("shape_only", frozenset())
     out = call.outputs[0]

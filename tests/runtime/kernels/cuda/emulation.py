@@ -18,8 +18,9 @@ from kgrun.runtime.compile.nvrtc import compile_cuda
 from kgrun.runtime.compile.ptx.launch import BufferInfo
 from kgrun.runtime.compile.ptx.module import PtxModule, load_ptx
 from kgrun.runtime.devices.cuda_arguments import layout
-from kgrun.runtime.kernels.base import CopyOperand, KernelCall, Lowered, Operand, cpu_kernel
+from kgrun.runtime.kernels.base import ClearOperand, CopyOperand, KernelCall, Lowered, Operand, cpu_kernel
 from kgrun.runtime.program import Pointer, Value
+from tests.runtime.kernels.cuda.operator_inputs import RULES
 
 Array = np.ndarray[Any, Any]
 _POISON = 0xCD
@@ -57,6 +58,8 @@ def inputs_for(call: OpCall, seed: int = 0) -> list[Array | None]:
     if call.op in INDICES:
         position, index = INDICES[call.op]
         arrays[position] = index(call, rng).astype(call.input(position).dtype)
+    if call.op in RULES:
+        RULES[call.op](call, arrays, rng)
     return arrays
 
 
@@ -174,6 +177,10 @@ def run_lowered(
             assert moved.nbytes == work.nbytes
             to[work.target.offset : work.target.offset + work.nbytes] = moved
             memory.written.add((work.target.role, work.target.index))
+        elif isinstance(work, ClearOperand):
+            start = work.target.offset
+            memory.arrays[work.target.role, work.target.index][start : start + work.nbytes] = 0
+            memory.written.add((work.target.role, work.target.index))
         else:
             raise AssertionError(f"{work} runs on a GPU alone")
     return [
@@ -214,8 +221,11 @@ def compare(call: OpCall, got: Sequence[Array], want: Sequence[Array]) -> None:
             )
 
 
+_SUMS = ("linear", "nn", "reduction", "normalization", "losses", "gradients")
+
+
 def _scale(call: OpCall) -> float:
     """Absolute slack: sums of many terms of both signs cancel; the rows of a softmax do not."""
     if call.op == "Softmax":
         return 0.01
-    return 4.0 if all_schemas()[call.op].family in ("linear", "nn", "reduction", "normalization") else 1.0
+    return 4.0 if all_schemas()[call.op].family in _SUMS else 1.0

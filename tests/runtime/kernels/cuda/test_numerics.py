@@ -23,6 +23,10 @@ ADDRESS_TAKEN = {"BatchNormalization", "Constant", "Shape", "Size", "Compress", 
 # One for each generated kernel: linear and strided loops, copies, tiles, groups of 1, 32 and 256 threads, windows.
 OFTEN = ("Add", "Cast", "Where", "Transpose", "Slice", "Gather", "Pad", "ReduceSum", "Softmax", "ArgMax", "MatMul")
 OFTEN += ("LayerNormalization", "Gemm", "Conv", "MaxPool", "AveragePool", "Range")
+OFTEN += ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossGrad", "ConvGrad", "MaxPoolGrad", "GatherGrad", "Momentum")
+
+RACED = ("Softmax", "ReduceSum", "ArgMax", "LayerNormalization", "Transpose", "MatMul", "Conv")
+RACED += ("SoftmaxCrossEntropyLoss", "ConvGrad", "LayerNormalizationGrad", "GatherGrad")
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +85,7 @@ def test_every_call_agrees(family: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("op", ["Softmax", "ReduceSum", "ArgMax", "LayerNormalization", "Transpose", "MatMul", "Conv"])
+@pytest.mark.parametrize("op", RACED)
 def test_no_kernel_races_or_leaves_its_tensors(op: str) -> None:
     for call in calls_of(op):
         check(call, ALL_CHECKS)

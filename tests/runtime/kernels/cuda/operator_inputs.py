@@ -1,0 +1,52 @@
+"""Inputs of operators that do not take any number: labels and indices within their range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kgrun.graphs.operators import infer
+from kgrun.graphs.operators.base import OpCall, TensorType
+from kgrun.runtime.kernels.base import cpu_kernel
+
+Array = np.ndarray[Any, Any]
+Rule = Callable[[OpCall, "list[Array | None]", np.random.Generator], None]
+
+
+def _indices(position: int, size: Callable[[OpCall], int], *, back: bool) -> Rule:
+    """Indices below `size`, from the back too."""
+
+    def fill(call: OpCall, arrays: list[Array | None], rng: np.random.Generator) -> None:
+        limit, kind = size(call), call.input(position)
+        arrays[position] = rng.integers(-limit if back else 0, limit, kind.shape).astype(kind.dtype)
+
+    return fill
+
+
+def _gather_size(call: OpCall) -> int:
+    return call.input(0).shape[call.attributes["axis"]]
+
+
+def _gather_grad_size(call: OpCall) -> int:
+    return (call.ints(0) or ())[call.attributes["axis"]]
+
+
+def _largest(call: OpCall, arrays: list[Array | None], rng: np.random.Generator) -> None:
+    """The indices that MaxPool finds in an input of the shape of input 1."""
+    kind = call.input(1)
+    pool = infer("MaxPool", "n", [TensorType("float32", kind.shape)], call.attributes, 2)
+    outputs = [np.zeros(out.shape, out.dtype) for out in pool.outputs]
+    cpu_kernel("MaxPool")(pool)([rng.random(kind.shape, np.float32)], outputs)
+    arrays[2] = outputs[1]
+
+
+RULES: dict[str, Rule] = {
+    "Gather": _indices(1, _gather_size, back=True),
+    "GatherGrad": _indices(1, _gather_grad_size, back=True),
+    "SoftmaxCrossEntropyLoss": _indices(1, lambda call: call.input(0).shape[1], back=False),
+    "NegativeLogLikelihoodLoss": _indices(1, lambda call: call.input(0).shape[1], back=False),
+    "SoftmaxCrossEntropyLossGrad": _indices(2, lambda call: call.input(1).shape[1], back=False),
+    "MaxPoolGrad": _largest,
+}
