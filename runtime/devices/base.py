@@ -188,6 +188,14 @@ class Device(Protocol):
         """Nanoseconds between two marks; waits for `end`."""
         ...
 
+    def limit_memory(self, nbytes: int | None) -> None:
+        """From now on refuse allocations that would hold more than `nbytes` beyond what is held; None: no limit."""
+        ...
+
+    def free_memory(self) -> tuple[int, int]:
+        """Free and total bytes, under the limit where there is one."""
+        ...
+
     def memory_in_use(self) -> int:
         """Bytes allocated through this device object now."""
         ...

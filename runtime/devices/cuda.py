@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, DoesNotFit, GraphError
 from kgrun.graphs.limits import check_launch, limits_of
+from kgrun.runtime.devices.allowance import Allowance
 from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
@@ -50,8 +51,7 @@ class CudaDevice:
         self.code = CodeStore(self.driver)
         self._staging = Staging(self.driver)
         self._blas: Blas | None = None
-        self._sizes: dict[int, int] = {}
-        self._held = self._peak = 0
+        self._allowance = Allowance(f"GPU {index} ({facts.name})")
         self._lost = self._closed = False
         self._timing: CudaTiming | None = None
         self._sensors: tuple[GpuSensors | None] | None = None
@@ -62,6 +62,7 @@ class CudaDevice:
     def allocate(self, nbytes: int) -> int:
         """Address of `nbytes` > 0 fresh bytes, aligned to 512; DoesNotFit with planned and free bytes."""
         self._check_open()
+        self._allowance.check(nbytes)
         try:
             address = self.driver.alloc(nbytes)
         except self.driver.errors as error:
@@ -69,18 +70,12 @@ class CudaDevice:
             if isinstance(found, DoesNotFit):
                 raise self._does_not_fit(nbytes) from error
             self._fail(error, f"allocating {nbytes} bytes")
-        self._sizes[address] = nbytes
-        self._held += nbytes
-        self._peak = max(self._peak, self._held)
+        self._allowance.take(address, nbytes)
         return address
 
     def free(self, address: int) -> None:
         """Return an allocation. Silent once the context is lost: what it held is gone with it."""
-        nbytes = self._sizes.pop(address, None)
-        if nbytes is None:
-            return
-        self._held -= nbytes
-        if self._lost or self._closed:
+        if not self._allowance.give(address) or self._lost or self._closed:
             return
         try:
             self.driver.activate()
@@ -104,16 +99,21 @@ class CudaDevice:
 
     def memory_in_use(self) -> int:
         """Bytes allocated through this object now."""
-        return self._held
+        return self._allowance.held
 
     def peak_memory(self) -> int:
         """Most bytes allocated through this object at once."""
-        return self._peak
+        return self._allowance.peak
+
+    def limit_memory(self, nbytes: int | None) -> None:
+        """Refuse what would hold more than `nbytes` beyond what is held now; None: no limit."""
+        self._allowance.limit(nbytes)
 
     def free_memory(self) -> tuple[int, int]:
-        """Free and total bytes of the GPU, as the driver sees them."""
+        """Free and total bytes of the GPU, as the driver sees them, or those under the limit."""
         self._check_open()
-        return self.driver.memory()
+        free, total = self.driver.memory()
+        return self._allowance.left(free), total if self._allowance.total is None else self._allowance.total
 
     # Steps
 
@@ -213,7 +213,7 @@ class CudaDevice:
             self._sensors[0].close()
         if self._lost:
             self.driver.close(True)  # first, so that what is dropped below goes silently
-        for release in (self._staging.close, self.code.clear, self._close_blas, self._sizes.clear):
+        for release in (self._staging.close, self.code.clear, self._close_blas, self._allowance.clear):
             release()
         if not self._lost:
             self.driver.close(False)
@@ -327,14 +327,15 @@ class CudaDevice:
 
     def _does_not_fit(self, nbytes: int) -> DoesNotFit:
         free, total = self.driver.memory()
-        other = total - free - self._held
+        held = self._allowance.held
+        other = total - free - held
         return DoesNotFit(
             f"out of memory on GPU {self.info.index} ({self.info.name}): "
             f"{nbytes} bytes planned, {free} of {total} free",
             code="KG410",
-            help=f"held by this run: {self._held} bytes; by contexts and other programs: {other} bytes. "
+            help=f"held by this run: {held} bytes; by contexts and other programs: {other} bytes. "
             "Lower --dim, or set --memory-limit",
-            details={"planned_bytes": nbytes, "free_bytes": free, "total_bytes": total, "held_bytes": self._held}
+            details={"planned_bytes": nbytes, "free_bytes": free, "total_bytes": total, "held_bytes": held}
             | {"context_bytes": other},
         )
 
