@@ -35,6 +35,7 @@ from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.program import Program
+from kgrun.runtime.regions import plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
@@ -53,8 +54,8 @@ class Session:
         device: "auto", "cpu", "cuda", "cuda:N", or a Device (which then stays open).
         dims: values of dimensions; shapes of `values` tell the rest.
         values: input arrays known already; they bind dimensions and, where an operator needs it, shapes.
-        memory: "planned" or "none" (every tensor its own bytes).
-        planner, memory_limit, time_limit, max_chunk: see `plan_memory`.
+        memory: "planned", "pool" or "none" (every tensor its own bytes).
+        planner, memory_limit, time_limit, max_chunk, pool_unit: see `plan_memory`. The device, too, keeps the limit.
         seed: of inputs and parameters that have an `init` without a seed of their own.
         strict: warnings of the checks are errors.
         allow_empty: accept a graph without nodes.
@@ -87,6 +88,7 @@ class Session:
         memory_limit: int | None = None,
         time_limit: float = 2.0,
         max_chunk: int | None = None,
+        pool_unit: int | None = None,
         seed: int = 0,
         strict: bool = False,
         allow_empty: bool = False,
@@ -112,6 +114,9 @@ class Session:
                 self.device, self.fallback_reason = open_device(device) if isinstance(device, str) else (device, None)
             if isinstance(device, str):
                 undo.callback(self.device.close)
+            self.device.limit_memory(memory_limit)
+            undo.callback(self.device.limit_memory, None)
+            plan_room = plan_limit(self.device, memory, memory_limit)
             settings = check_settings(checks, schedule, self.device.info.kind)
             self._watch = Watch(settings)
             self._watch.check_arguments(self.bound, self.device.info.arch)
@@ -120,8 +125,8 @@ class Session:
 
             def planned(made: Program) -> MemoryPlan:
                 return plan_memory(
-                    made, mode=memory, planner=planner, memory_limit=memory_limit,
-                    time_limit=time_limit, max_chunk=max_chunk, guard=settings.guard,
+                    made, mode=memory, planner=planner, memory_limit=plan_room,
+                    time_limit=time_limit, max_chunk=max_chunk, pool_unit=pool_unit, guard=settings.guard,
                 )  # fmt: skip
 
             with self._phases("plan"):

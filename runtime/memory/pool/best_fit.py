@@ -141,10 +141,19 @@ class BestFitPool:
             raise UnknownAddress(f"address {address:#x} is not in use in this pool")
         return self._held[address].size
 
+    def block_of(self, address: int) -> int:
+        """Address of the block in which the piece handed out at `address` lies."""
+        return self._held[address].block
+
     def holders(self, most: int | None = TOP_HOLDERS) -> list[Holder]:
         """Pieces in use, largest first, then in the order taken; None: all of them. After a run they are its leaks."""
         pieces = sorted(self._held.values(), key=lambda piece: -piece.size)
         return [Holder(piece.name or "", piece.size) for piece in pieces[:most]]
+
+    @property
+    def used(self) -> int:
+        """Bytes handed out now."""
+        return self._used
 
     def statistics(self) -> PoolStatistics:
         """Bytes now."""

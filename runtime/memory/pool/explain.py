@@ -13,17 +13,8 @@ def exhausted(error: PoolExhausted, step: str | None, refusal: DoesNotFit | None
         step: the step that asked for the bytes.
         refusal: what the device said when it was asked for another block.
     """
-    stats = error.statistics
-    holders = ", ".join(f"{h.name} ({h.nbytes:,})" for h in error.holders) or "nobody"
-    fragments = f"{stats.fragments} piece{'' if stats.fragments == 1 else 's'}"
     asks = f"{error.name!r}" + (f" at step {step!r}" if step is not None else "")
-    lines = [
-        f"the memory pool has no room for {asks}",
-        f"  needed     {error.needed:,} bytes",
-        f"  available  {error.room:,} bytes to grow by; idle in the pool {stats.idle:,} in {fragments}, "
-        f"the largest {stats.largest_idle:,}",
-        f"  in use     {stats.used:,} of {stats.total:,} bytes; most by {holders}",
-    ]
+    lines = [f"the memory pool has no room for {asks}", *report_lines(error)]
     if refusal is not None:
         lines.append(f"  device     {refusal.message.splitlines()[0]}")
     return DoesNotFit(
@@ -32,6 +23,19 @@ def exhausted(error: PoolExhausted, step: str | None, refusal: DoesNotFit | None
         help="use smaller dimensions or a higher --memory-limit; `--memory planned` packs known sizes tighter",
         details=details(error, step),
     )
+
+
+def report_lines(error: PoolExhausted) -> list[str]:
+    """Needed, available and used bytes, a line each, with the largest holders."""
+    stats = error.statistics
+    holders = ", ".join(f"{h.name} ({h.nbytes:,})" for h in error.holders) or "nobody"
+    fragments = f"{stats.fragments} piece{'' if stats.fragments == 1 else 's'}"
+    return [
+        f"  needed     {error.needed:,} bytes",
+        f"  available  {error.room:,} bytes to grow by; idle in the pool {stats.idle:,} in {fragments}, "
+        f"the largest {stats.largest_idle:,}",
+        f"  in use     {stats.used:,} of {stats.total:,} bytes; most by {holders}",
+    ]
 
 
 def details(error: PoolExhausted, step: str | None) -> dict[str, object]:
