@@ -112,6 +112,10 @@ MemoryMode = Annotated[
 MemoryLimit = Annotated[
     str | None, option("--memory-limit", metavar="SIZE", help="Most bytes the run may take: 4GiB, 4GB, 4096.")
 ]
+HostMemoryLimit = Annotated[
+    str | None,
+    option("--host-memory-limit", metavar="SIZE", help="Most host memory to hold for copies, outputs, pinned blocks."),
+]
 PoolUnit = Annotated[
     str | None, option("--pool-unit", metavar="SIZE", help="Bytes that --memory pool grows by (default: 512MiB).")
 ]

@@ -16,7 +16,6 @@ from kgrun.runtime.checks.skipped import POISON, SkippedStep, cannot_run
 from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices.base import Device, NotCapturable, PreparedStep, Replay
 from kgrun.runtime.host_data import Array, host_array
-from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.measure import Runner
 from kgrun.runtime.memory.plan_types import MemoryPlan
@@ -155,11 +154,13 @@ class LoadedProgram:
             wanted = buffer.memory_class is MemoryClass.INPUT if inputs else buffer.memory_class in _LOADED_ONCE
             if buffer.nbytes == 0 or not wanted:
                 continue
-            check_room(buffer.nbytes, f"a copy of {buffer.name!r}")
+            copy = f"a copy of {buffer.name!r}"
+            self.device.host.hold(copy, buffer.nbytes)
             array = host_array(bound, bound.tensors[buffer.name], given, seed)
             started = time.perf_counter_ns()
             self.device.upload(self.address(Pointer(buffer.index)), array)
             took = time.perf_counter_ns() - started
+            self.device.host.drop(copy)
             self.upload = Transfer(self.upload.nbytes + array.nbytes, self.upload.ns + took)
 
     def read(self, name: str) -> Array | None:
@@ -168,7 +169,7 @@ class LoadedProgram:
         if slot is None:
             return None
         kind = self.program.graph.tensors[name].type
-        check_room(kind.nbytes, f"output {name!r}")
+        self.device.host.hold(f"output {name!r}", kind.nbytes)
         array: np.ndarray[Any, Any] = np.empty(kind.shape, dtype=numpy_dtype(kind.dtype))
         if array.nbytes:
             self.device.download(self.address(slot), array)
@@ -184,6 +185,7 @@ class LoadedProgram:
         """Copies of the updated parameters; the call returned puts them back."""
         kept = []
         for buffer in self.updated:
+            self.device.host.hold(f"the snapshot of {buffer.name!r}", buffer.nbytes)
             copy = np.empty(buffer.nbytes, np.uint8)
             self.device.download(self.address(Pointer(buffer.index)), copy)
             kept.append((self.address(Pointer(buffer.index)), copy))

@@ -27,6 +27,7 @@ from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
+from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
 from kgrun.runtime.measure import Amount, Measured, Runner
@@ -56,6 +57,7 @@ class Session:
         values: input arrays known already; they bind dimensions and, where an operator needs it, shapes.
         memory: "planned", "pool" or "none" (every tensor its own bytes).
         planner, memory_limit, time_limit, max_chunk, pool_unit: see `plan_memory`. The device, too, keeps the limit.
+        host_memory_limit: most bytes of host memory to hold for the device, see `HostMemory`.
         seed: of inputs and parameters that have an `init` without a seed of their own.
         strict: warnings of the checks are errors.
         allow_empty: accept a graph without nodes.
@@ -87,6 +89,7 @@ class Session:
         planner: str = "auto",
         memory_limit: int | None = None,
         time_limit: float = 2.0,
+        host_memory_limit: int | None = None,
         max_chunk: int | None = None,
         pool_unit: int | None = None,
         seed: int = 0,
@@ -116,6 +119,8 @@ class Session:
                 undo.callback(self.device.close)
             self.device.limit_memory(memory_limit)
             undo.callback(self.device.limit_memory, None)
+            undo.callback(setattr, self.device, "host", self.device.host)
+            self.device.host = HostMemory(host_memory_limit)
             plan_room = plan_limit(self.device, memory, memory_limit)
             settings = check_settings(checks, schedule, self.device.info.kind)
             self._watch = Watch(settings)
@@ -280,6 +285,7 @@ class Session:
         warnings = list(self.bound.warnings)
         if self.fallback_reason:
             warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
+        warnings.extend(self.device.warnings())
         report = RunReport(
             program=loaded.program,
             plan=loaded.plan,

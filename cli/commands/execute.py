@@ -120,6 +120,7 @@ def command(
     roofline: opt.Roofline = True,
     memory: opt.MemoryMode = opt.Memory.planned,
     memory_limit: opt.MemoryLimit = None,
+    host_memory_limit: opt.HostMemoryLimit = None,
     pool_unit: opt.PoolUnit = None,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
@@ -153,6 +154,9 @@ def command(
         "dims": parse_dims(dim or ()),
         "memory": memory.value,
         "memory_limit": parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None,
+        "host_memory_limit": (
+            parse_size(host_memory_limit, "--host-memory-limit") if host_memory_limit is not None else None
+        ),
         "pool_unit": parse_size(pool_unit, "--pool-unit") if pool_unit is not None else None,
         "planner": planner,
         "time_limit": planner_time,

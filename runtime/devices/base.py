@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from kgrun.graphs.bound import Warning
+from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.program import Pointer, Step
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class Device(Protocol):
     """A place where steps run. Addresses are plain integers of that device."""
 
     info: DeviceInfo
+    host: HostMemory  # what the host holds for it
 
     def allocate(self, nbytes: int) -> int:
         """Address of `nbytes` > 0 fresh bytes, aligned to 512; DoesNotFit when there is no room."""
@@ -202,6 +205,10 @@ class Device(Protocol):
 
     def peak_memory(self) -> int:
         """Most bytes allocated through this device object at once."""
+        ...
+
+    def warnings(self) -> Sequence[Warning]:
+        """What went another way than it should, and is worth saying."""
         ...
 
     def close(self) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kgrun.graphs.bound import Warning
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import DeviceFault, DoesNotFit, KgrunError
 from kgrun.runtime.devices.allowance import Allowance
 from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Timing
 from kgrun.runtime.devices.cpu_kernels import CpuKernels
-from kgrun.runtime.host_memory import available_memory, check_room, total_memory
+from kgrun.runtime.host_memory import HostMemory, available_memory, check_room, total_memory
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class CpuDevice:
             versions={"python": platform.python_version(), "numpy": np.__version__},
         )
         self._blocks: dict[int, np.ndarray[Any, Any]] = {}
+        self.host = HostMemory()
         self._allowance = Allowance("the CPU device", memory)
         self._kernels = CpuKernels()
 
@@ -159,6 +161,10 @@ class CpuDevice:
     def peak_memory(self) -> int:
         """Most bytes allocated at once."""
         return self._allowance.peak
+
+    def warnings(self) -> Sequence[Warning]:
+        """None."""
+        return ()
 
     def close(self) -> None:
         """Release everything."""

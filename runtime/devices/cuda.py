@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, DoesNotFit, GraphError
 from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.runtime.devices.allowance import Allowance
@@ -17,6 +18,7 @@ from kgrun.runtime.devices.cuda_errors import is_sticky, translate
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, capturable, fault, issue_loop
+from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class CudaDevice:
         versions = {"cuda_driver": "{}.{}".format(*facts.cuda)}
         self.info = DeviceInfo("cuda", facts.name, index, facts.arch, facts.total_memory, versions)
         self.code = CodeStore(self.driver)
+        self.host = HostMemory()
         self._staging = Staging(self.driver)
         self._blas: Blas | None = None
         self._allowance = Allowance(f"GPU {index} ({facts.name})")
@@ -86,11 +89,11 @@ class CudaDevice:
 
     def upload(self, address: int, array: Array) -> None:
         """Copy a C-contiguous array to `address`; returns when the array may be reused."""
-        self._copy("upload", array, lambda data: self._staging.upload(address, data))
+        self._copy("upload", array, lambda data: self._staging.upload(address, data, self.host))
 
     def download(self, address: int, array: Array) -> None:
         """Copy from `address` into a C-contiguous array; waits for earlier steps."""
-        self._copy("download", array, lambda data: self._staging.download(data, address))
+        self._copy("download", array, lambda data: self._staging.download(data, address, self.host))
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         """Set bytes, in order with steps."""
@@ -197,6 +200,10 @@ class CudaDevice:
         """Nanoseconds between two marks; waits for `end`."""
         elapsed: int = self._guard("waiting for an event", self.driver.elapsed_ns, start, end)
         return elapsed
+
+    def warnings(self) -> Sequence[Warning]:
+        """That large copies go the slow way, where the host gave no pinned memory (U1)."""
+        return [Warning("W-PINNED", self._staging.refusal)] if self._staging.refusal else []
 
     def close(self) -> None:
         """Release everything; prints nothing and raises nothing, also after a fault. May be called twice."""
