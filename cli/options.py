@@ -12,6 +12,7 @@ class Memory(StrEnum):
     """Memory modes."""
 
     planned = "planned"
+    pool = "pool"
     none = "none"
 
 
@@ -112,10 +113,18 @@ TargetDevice = Annotated[Target, option("--target", help="Kind of device to lowe
 
 # How memory is planned.
 MemoryMode = Annotated[
-    Memory, option("--memory", help="planned packs tensors by lifetime, none gives each its own bytes.")
+    Memory,
+    option("--memory", help="planned packs by lifetime, pool allocates step by step, none shares nothing."),
 ]
 MemoryLimit = Annotated[
     str | None, option("--memory-limit", metavar="SIZE", help="Most bytes the run may take: 4GiB, 4GB, 4096.")
+]
+HostMemoryLimit = Annotated[
+    str | None,
+    option("--host-memory-limit", metavar="SIZE", help="Most host memory to hold for copies, outputs, pinned blocks."),
+]
+PoolUnit = Annotated[
+    str | None, option("--pool-unit", metavar="SIZE", help="Bytes that --memory pool grows by (default: 512MiB).")
 ]
 Planner = Annotated[str, option("--planner", metavar="NAME", help="Planning method.")]
 PlannerTime = Annotated[float, option("--planner-time", metavar="S", help="Seconds the planner may search.")]

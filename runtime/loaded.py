@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 
 from kgrun.graphs.data import numpy_dtype
-from kgrun.graphs.errors import DoesNotFit, KgrunError
+from kgrun.graphs.errors import KgrunError
 from kgrun.runtime.checks.places import in_users_files
 from kgrun.runtime.checks.skipped import POISON, SkippedStep, cannot_run
 from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices.base import Device, NotCapturable, PreparedStep, Replay
 from kgrun.runtime.host_data import Array, host_array
-from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.measure import Runner
 from kgrun.runtime.memory.plan_types import MemoryPlan
-from kgrun.runtime.out_of_memory import add_rows
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.program import Buffer, MemoryClass, Pointer, Program, Step
+from kgrun.runtime.regions import Regions
 from kgrun.runtime.repeats import repeats
 from kgrun.runtime.report import Skipped, Transfer
 from kgrun.runtime.stepwise import told_steps
@@ -61,8 +60,8 @@ class LoadedProgram:
         with ExitStack() as undo:
             spend = phases or Phases()
             with spend("allocate"):
-                self._bases = self._allocate(undo)
-            self._places = {p.buffer: self._bases[p.space] + p.offset for p in plan.placements}
+                self._regions = Regions(device, plan, undo)
+            self._places = {p.buffer: self._regions.address(p) for p in plan.placements}
             self.skipped: dict[int, Skipped] = {}
             with spend("compile"):
                 self._prepare_all(allow_skip)
@@ -79,24 +78,10 @@ class LoadedProgram:
             self.runner = Runner(device, program.steps, self.prepared, replay, snapshot, again, once)
             self._undo = undo.pop_all()
 
-    def _allocate(self, undo: ExitStack) -> dict[str, int]:
-        bases = {}
-        for space, nbytes in (("static", self.plan.static_bytes), ("dynamic", self.plan.dynamic_bytes)):
-            if nbytes:
-                try:
-                    bases[space] = self.device.allocate(nbytes)
-                except DoesNotFit as error:
-                    add_rows(error, self.plan)
-                    raise
-                undo.callback(self.device.free, bases[space])
-                self.device.fill(bases[space], POISON, nbytes)
-        return bases
-
     def address(self, pointer: Pointer) -> int:
         """Where a pointer leads."""
         # A buffer of no bytes has no place; a kernel that gets its address must not touch it.
-        anywhere = next(iter(self._bases.values()), 0)
-        return self._places.get(pointer.buffer, anywhere) + pointer.offset
+        return self._places.get(pointer.buffer, self._regions.anywhere) + pointer.offset
 
     def _prepare_all(self, allow_skip: bool) -> None:
         try:
@@ -169,11 +154,13 @@ class LoadedProgram:
             wanted = buffer.memory_class is MemoryClass.INPUT if inputs else buffer.memory_class in _LOADED_ONCE
             if buffer.nbytes == 0 or not wanted:
                 continue
-            check_room(buffer.nbytes, f"a copy of {buffer.name!r}")
+            copy = f"a copy of {buffer.name!r}"
+            self.device.host.hold(copy, buffer.nbytes)
             array = host_array(bound, bound.tensors[buffer.name], given, seed)
             started = time.perf_counter_ns()
             self.device.upload(self.address(Pointer(buffer.index)), array)
             took = time.perf_counter_ns() - started
+            self.device.host.drop(copy)
             self.upload = Transfer(self.upload.nbytes + array.nbytes, self.upload.ns + took)
 
     def read(self, name: str) -> Array | None:
@@ -182,7 +169,7 @@ class LoadedProgram:
         if slot is None:
             return None
         kind = self.program.graph.tensors[name].type
-        check_room(kind.nbytes, f"output {name!r}")
+        self.device.host.hold(f"output {name!r}", kind.nbytes)
         array: np.ndarray[Any, Any] = np.empty(kind.shape, dtype=numpy_dtype(kind.dtype))
         if array.nbytes:
             self.device.download(self.address(slot), array)
@@ -192,12 +179,13 @@ class LoadedProgram:
         """Fill outputs and reusable memory, so that nothing stale can pass for a result."""
         for p in self.plan.placements:
             if p.space == "dynamic" or p.memory_class is MemoryClass.OUTPUT:
-                self.device.fill(self._bases[p.space] + p.offset, POISON, p.aligned)
+                self.device.fill(self._regions.address(p), POISON, p.aligned)
 
     def snapshot(self) -> Callable[[], None]:
         """Copies of the updated parameters; the call returned puts them back."""
         kept = []
         for buffer in self.updated:
+            self.device.host.hold(f"the snapshot of {buffer.name!r}", buffer.nbytes)
             copy = np.empty(buffer.nbytes, np.uint8)
             self.device.download(self.address(Pointer(buffer.index)), copy)
             kept.append((self.address(Pointer(buffer.index)), copy))

@@ -28,6 +28,7 @@ from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.devices.cuda_libraries import Precision
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
+from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
 from kgrun.runtime.measure import Amount, Measured, Runner
@@ -36,6 +37,7 @@ from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.program import Program
+from kgrun.runtime.regions import plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
@@ -54,8 +56,9 @@ class Session:
         device: "auto", "cpu", "cuda", "cuda:N", or a Device (which then stays open).
         dims: values of dimensions; shapes of `values` tell the rest.
         values: input arrays known already; they bind dimensions and, where an operator needs it, shapes.
-        memory: "planned" or "none" (every tensor its own bytes).
-        planner, memory_limit, time_limit, max_chunk: see `plan_memory`.
+        memory: "planned", "pool" or "none" (every tensor its own bytes).
+        planner, memory_limit, time_limit, max_chunk, pool_unit: see `plan_memory`. The device, too, keeps the limit.
+        host_memory_limit: most bytes of host memory to hold for the device, see `HostMemory`.
         seed: of inputs and parameters that have an `init` without a seed of their own.
         strict: warnings of the checks are errors.
         allow_empty: accept a graph without nodes.
@@ -88,7 +91,9 @@ class Session:
         planner: str = "auto",
         memory_limit: int | None = None,
         time_limit: float = 2.0,
+        host_memory_limit: int | None = None,
         max_chunk: int | None = None,
+        pool_unit: int | None = None,
         seed: int = 0,
         strict: bool = False,
         allow_empty: bool = False,
@@ -116,6 +121,11 @@ class Session:
                 self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
+            self.device.limit_memory(memory_limit)
+            undo.callback(self.device.limit_memory, None)
+            undo.callback(setattr, self.device, "host", self.device.host)
+            self.device.host = HostMemory(host_memory_limit)
+            plan_room = plan_limit(self.device, memory, memory_limit)
             settings = check_settings(checks, schedule, self.device.info.kind)
             self._watch = Watch(settings)
             self._watch.check_arguments(self.bound, self.device.info.arch)
@@ -124,8 +134,8 @@ class Session:
 
             def planned(made: Program) -> MemoryPlan:
                 return plan_memory(
-                    made, mode=memory, planner=planner, memory_limit=memory_limit,
-                    time_limit=time_limit, max_chunk=max_chunk, guard=settings.guard,
+                    made, mode=memory, planner=planner, memory_limit=plan_room,
+                    time_limit=time_limit, max_chunk=max_chunk, pool_unit=pool_unit, guard=settings.guard,
                 )  # fmt: skip
 
             with self._phases("plan"):
@@ -279,6 +289,7 @@ class Session:
         warnings = list(self.bound.warnings)
         if self.fallback_reason:
             warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
+        warnings.extend(self.device.warnings())
         report = RunReport(
             program=loaded.program,
             plan=loaded.plan,

@@ -7,7 +7,7 @@ waits (S88). Order is kept in vector clocks, one entry a stream (Fidge 1988, Mat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kgrun.runtime.program import Program, Step
@@ -121,17 +121,7 @@ def conflicts(program: Program, streams: StreamPlan, buffers: Sequence[int]) -> 
 
     Buffer X may give its bytes to Y when every last step of X, one a stream, has ended before any step of Y starts.
     """
-    wide = len(streams.names)
-    last = {b: [0] * wide for b in buffers}  # steps of each stream that must have ended
-    first: dict[int, list[int]] = {}  # what has ended before any step of the buffer starts
-    for step in program.steps:
-        stream, clock = streams.stream_of[step.index], streams.clocks[step.index]
-        for buffer in (*step.reads, *step.writes):
-            if buffer not in last:
-                continue
-            last[buffer][stream] = streams.position[step.index] + 1
-            seen = first.get(buffer)
-            first[buffer] = list(clock) if seen is None else [min(a, b) for a, b in zip(seen, clock, strict=True)]
+    first, last = spans(program, streams, buffers)
     found = []
     for i, x in enumerate(buffers):
         for j in range(i):
@@ -139,6 +129,25 @@ def conflicts(program: Program, streams: StreamPlan, buffers: Sequence[int]) -> 
             if not _dead_before(last[x], first.get(y)) and not _dead_before(last[y], first.get(x)):
                 found.append((j, i))
     return found
+
+
+def spans(
+    program: Program, streams: StreamPlan, buffers: Collection[int]
+) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
+    """Two clocks of each of `buffers`: what has ended before any of its steps starts, and what must have ended before
+    its bytes are free. One that no step touches has no first clock.
+    """
+    last = {buffer: [0] * len(streams.names) for buffer in buffers}
+    first: dict[int, tuple[int, ...]] = {}
+    for step in program.steps:
+        stream, clock = streams.stream_of[step.index], streams.clocks[step.index]
+        for buffer in (*step.reads, *step.writes):
+            if buffer not in last:
+                continue
+            last[buffer][stream] = streams.position[step.index] + 1
+            seen = first.get(buffer)
+            first[buffer] = clock if seen is None else tuple(min(pair) for pair in zip(seen, clock, strict=True))
+    return first, {buffer: tuple(ended) for buffer, ended in last.items()}
 
 
 def _dead_before(last: Sequence[int], first: Sequence[int] | None) -> bool:

@@ -121,6 +121,8 @@ def command(
     precision: opt.Precision = opt.PrecisionChoice.float32,
     memory: opt.MemoryMode = opt.Memory.planned,
     memory_limit: opt.MemoryLimit = None,
+    host_memory_limit: opt.HostMemoryLimit = None,
+    pool_unit: opt.PoolUnit = None,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
     check: opt.Check = None,
@@ -153,6 +155,10 @@ def command(
         "dims": parse_dims(dim or ()),
         "memory": memory.value,
         "memory_limit": parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None,
+        "host_memory_limit": (
+            parse_size(host_memory_limit, "--host-memory-limit") if host_memory_limit is not None else None
+        ),
+        "pool_unit": parse_size(pool_unit, "--pool-unit") if pool_unit is not None else None,
         "planner": planner,
         "time_limit": planner_time,
         "seed": seed,

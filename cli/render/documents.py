@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kgrun.cli.render.checks import check_members
 from kgrun.cli.render.lifetimes import bytes_by_class, live_at
 from kgrun.cli.render.measured import measured_members, timed_members
+from kgrun.cli.render.pool import pool_member
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import format_path
 from kgrun.graphs.version import __version__
@@ -62,7 +63,7 @@ def memory_row(program: Program, plan: MemoryPlan) -> Row:
             {"class": str(row.memory_class), "nbytes": row.nbytes, "count": row.count}
             for row in bytes_by_class(plan.placements)
         ],
-    }
+    } | pool_member(plan)
 
 
 def tensor_rows(program: Program, plan: MemoryPlan) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kgrun.cli.render.lifetimes import bytes_by_class, live_at
+from kgrun.cli.render.pool import pool_lines
 from kgrun.cli.render.table import Table
 from kgrun.cli.render.text import bytes_text, count_text, percent, time_text
 from kgrun.graphs.bound import Warning
@@ -42,6 +43,7 @@ def memory_lines(program: Program, plan: MemoryPlan, measured: int | None = None
         f" ({percent(saved, plan.no_reuse_bytes)} %)"
     )
     yield from _peak_lines(program, plan)
+    yield from pool_lines(program, plan)
     yield f"  planned      {bytes_text(plan.peak_bytes)}, by {plan.planner} in {time_text(plan.plan_ns)}, verified"
     if measured is not None:
         more = measured - plan.peak_bytes

@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from kgrun.cli.render.schema_parts import (
+    BOOLEAN,
+    COUNT,
+    DIMS,
+    NUMBER,
+    STRING,
+    Schema,
+    mapping,
+    maybe,
+    record,
+    ref,
+    rows,
+)
+from kgrun.cli.render.schema_pool import POOL
 
 REPORT_ID = "https://kgrun.dev/schema/report-1.json"
-Schema = dict[str, Any]
 
-STRING: Schema = {"type": "string"}
-BOOLEAN: Schema = {"type": "boolean"}
-NUMBER: Schema = {"type": "number"}
-COUNT: Schema = {"type": "integer", "minimum": 0}
-
-
-def maybe(schema: Schema) -> Schema:
-    """`schema`, or null."""
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def rows(schema: Schema) -> Schema:
-    """A list of `schema`."""
-    return {"type": "array", "items": schema}
-
-
-def record(members: Mapping[str, Schema], optional: tuple[str, ...] = (), *, open: bool = False) -> Schema:
-    """An object with these members, all required but the optional ones; `open` allows others."""
-    return {
-        "type": "object",
-        "properties": members,
-        "required": [name for name in members if name not in optional],
-        "additionalProperties": open,
-    }
-
-
-def mapping(schema: Schema) -> Schema:
-    """An object from names to `schema`."""
-    return {"type": "object", "additionalProperties": schema}
-
-
-def ref(name: str) -> Schema:
-    """A definition by name."""
-    return {"$ref": f"#/$defs/{name}"}
-
-
-DIMS = rows(COUNT)
 ERROR = record(
     {
         "code": STRING,
@@ -89,8 +63,9 @@ MEMORY = record(
         "peak_live": rows(STRING),
         "classes": rows(record({"class": STRING, "nbytes": COUNT, "count": COUNT})),
         "measured_peak_bytes": COUNT,
+        "pool": POOL,
     },
-    optional=("measured_peak_bytes",),
+    optional=("measured_peak_bytes", "pool"),
 )
 TENSOR = record(
     {

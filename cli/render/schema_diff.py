@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from kgrun.cli.render.schema import (
-    BOOLEAN,
-    COMMON,
-    COUNT,
-    FAILURE,
-    NUMBER,
-    STRING,
-    WARNING,
-    Schema,
-    mapping,
-    maybe,
-    record,
-    rows,
-)  # fmt: skip
+from kgrun.cli.render.schema import COMMON, FAILURE, WARNING
+from kgrun.cli.render.schema_parts import BOOLEAN, COUNT, NUMBER, STRING, Schema, mapping, maybe, record, rows
 
 
 def diff_document() -> Schema:

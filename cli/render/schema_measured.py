@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from kgrun.cli.render.schema import BOOLEAN, COUNT, DIMS, NUMBER, STRING, Schema, mapping, maybe, record, ref, rows
+from kgrun.cli.render.schema_parts import (
+    BOOLEAN,
+    COUNT,
+    DIMS,
+    NUMBER,
+    STRING,
+    Schema,
+    mapping,
+    maybe,
+    record,
+    ref,
+    rows,
+)
 
 
 def _said(schema: Schema, text: str) -> Schema:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from kgrun.graphs.bound import Warning
+from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.program import Pointer, Step
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class Device(Protocol):
     """A place where steps run. Addresses are plain integers of that device."""
 
     info: DeviceInfo
+    host: HostMemory  # what the host holds for it
 
     def allocate(self, nbytes: int) -> int:
         """Address of `nbytes` > 0 fresh bytes, aligned to 512; DoesNotFit when there is no room."""
@@ -188,12 +191,24 @@ class Device(Protocol):
         """Nanoseconds between two marks; waits for `end`."""
         ...
 
+    def limit_memory(self, nbytes: int | None) -> None:
+        """From now on refuse allocations that would hold more than `nbytes` beyond what is held; None: no limit."""
+        ...
+
+    def free_memory(self) -> tuple[int, int]:
+        """Free and total bytes, under the limit where there is one."""
+        ...
+
     def memory_in_use(self) -> int:
         """Bytes allocated through this device object now."""
         ...
 
     def peak_memory(self) -> int:
         """Most bytes allocated through this device object at once."""
+        ...
+
+    def warnings(self) -> Sequence[Warning]:
+        """What went another way than it should, and is worth saying."""
         ...
 
     def close(self) -> None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kgrun.graphs.bound import Warning
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import DeviceFault, DoesNotFit, KgrunError
+from kgrun.runtime.devices.allowance import Allowance
 from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Timing
 from kgrun.runtime.devices.cpu_kernels import CpuKernels
-from kgrun.runtime.host_memory import check_room, total_memory
+from kgrun.runtime.host_memory import HostMemory, available_memory, check_room, total_memory
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step
 
 if TYPE_CHECKING:
@@ -26,24 +28,29 @@ _TIMING = Timing()
 
 
 class CpuDevice:
-    """Runs numpy kernels, and custom CUDA kernels where the compiler for them is installed."""
+    """Runs numpy kernels, and custom CUDA kernels where the compiler for them is installed.
 
-    def __init__(self) -> None:
+    Args:
+        memory: bytes of a simulated device memory: more is refused as a GPU refuses it. None: what the host has.
+    """
+
+    def __init__(self, memory: int | None = None) -> None:
         self.info = DeviceInfo(
             kind="cpu",
             name=platform.processor() or platform.machine(),
             index=0,
             arch=None,
-            total_memory=total_memory(),
+            total_memory=total_memory() if memory is None else memory,
             versions={"python": platform.python_version(), "numpy": np.__version__},
         )
         self._blocks: dict[int, np.ndarray[Any, Any]] = {}
-        self._in_use = 0
-        self._peak = 0
+        self.host = HostMemory()
+        self._allowance = Allowance("the CPU device", memory)
         self._kernels = CpuKernels()
 
     def allocate(self, nbytes: int) -> int:
-        """Address of fresh bytes, aligned to 512; DoesNotFit where the host has not so many to give."""
+        """Address of fresh bytes, aligned to 512; DoesNotFit beyond the limit, or where the host has not so many."""
+        self._allowance.check(nbytes)
         check_room(nbytes, "the graph's memory")
         try:
             block = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
@@ -51,13 +58,13 @@ class CpuDevice:
             raise DoesNotFit(f"the host has no room for {nbytes:,} bytes", code="KG402") from None
         address = block.ctypes.data + -block.ctypes.data % ALIGNMENT
         self._blocks[address] = block
-        self._in_use += nbytes
-        self._peak = max(self._peak, self._in_use)
+        self._allowance.take(int(address), nbytes)
         return int(address)
 
     def free(self, address: int) -> None:
         """Return an allocation."""
-        self._in_use -= self._blocks.pop(address).nbytes - ALIGNMENT
+        del self._blocks[address]
+        self._allowance.give(address)
 
     def upload(self, address: int, array: np.ndarray[Any, Any]) -> None:
         """Copy a C-contiguous array to `address`."""
@@ -138,18 +145,31 @@ class CpuDevice:
         """Nanoseconds between two marks."""
         return int(end - start)
 
+    def limit_memory(self, nbytes: int | None) -> None:
+        """Refuse what would hold more than `nbytes` beyond what is held now; None: no limit."""
+        self._allowance.limit(nbytes)
+
+    def free_memory(self) -> tuple[int, int]:
+        """Free and total bytes: of the simulated memory or the limit, else of the host."""
+        total = self._allowance.total
+        return self._allowance.left(available_memory()), self.info.total_memory if total is None else total
+
     def memory_in_use(self) -> int:
         """Bytes allocated now."""
-        return self._in_use
+        return self._allowance.held
 
     def peak_memory(self) -> int:
         """Most bytes allocated at once."""
-        return self._peak
+        return self._allowance.peak
+
+    def warnings(self) -> Sequence[Warning]:
+        """None."""
+        return ()
 
     def close(self) -> None:
         """Release everything."""
         self._blocks.clear()
-        self._in_use = 0
+        self._allowance.clear()
 
 
 class _HostStep:

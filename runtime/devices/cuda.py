@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import DeviceFault, DoesNotFit, GraphError
 from kgrun.graphs.limits import check_launch, limits_of
+from kgrun.runtime.devices.allowance import Allowance
 from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
@@ -17,6 +19,7 @@ from kgrun.runtime.devices.cuda_libraries import Libraries, NotSupported, Precis
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, capturable, fault, issue_loop
+from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step
 
 if TYPE_CHECKING:
@@ -48,10 +51,10 @@ class CudaDevice:
         versions = {"cuda_driver": "{}.{}".format(*facts.cuda)}
         self.info = DeviceInfo("cuda", facts.name, index, facts.arch, facts.total_memory, versions)
         self.code = CodeStore(self.driver)
+        self.host = HostMemory()
         self._staging = Staging(self.driver)
         self.libraries = Libraries(self.driver, precision, versions)
-        self._sizes: dict[int, int] = {}
-        self._held = self._peak = 0
+        self._allowance = Allowance(f"GPU {index} ({facts.name})")
         self._lost = self._closed = False
         self._timing: CudaTiming | None = None
         self._sensors: tuple[GpuSensors | None] | None = None
@@ -62,6 +65,7 @@ class CudaDevice:
     def allocate(self, nbytes: int) -> int:
         """Address of `nbytes` > 0 fresh bytes, aligned to 512; DoesNotFit with planned and free bytes."""
         self._check_open()
+        self._allowance.check(nbytes)
         try:
             address = self.driver.alloc(nbytes)
         except self.driver.errors as error:
@@ -69,18 +73,12 @@ class CudaDevice:
             if isinstance(found, DoesNotFit):
                 raise self._does_not_fit(nbytes) from error
             self._fail(error, f"allocating {nbytes} bytes")
-        self._sizes[address] = nbytes
-        self._held += nbytes
-        self._peak = max(self._peak, self._held)
+        self._allowance.take(address, nbytes)
         return address
 
     def free(self, address: int) -> None:
         """Return an allocation. Silent once the context is lost: what it held is gone with it."""
-        nbytes = self._sizes.pop(address, None)
-        if nbytes is None:
-            return
-        self._held -= nbytes
-        if self._lost or self._closed:
+        if not self._allowance.give(address) or self._lost or self._closed:
             return
         try:
             self.driver.activate()
@@ -91,11 +89,11 @@ class CudaDevice:
 
     def upload(self, address: int, array: Array) -> None:
         """Copy a C-contiguous array to `address`; returns when the array may be reused."""
-        self._copy("upload", array, lambda data: self._staging.upload(address, data))
+        self._copy("upload", array, lambda data: self._staging.upload(address, data, self.host))
 
     def download(self, address: int, array: Array) -> None:
         """Copy from `address` into a C-contiguous array; waits for earlier steps."""
-        self._copy("download", array, lambda data: self._staging.download(data, address))
+        self._copy("download", array, lambda data: self._staging.download(data, address, self.host))
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         """Set bytes, in order with steps."""
@@ -104,16 +102,21 @@ class CudaDevice:
 
     def memory_in_use(self) -> int:
         """Bytes allocated through this object now."""
-        return self._held
+        return self._allowance.held
 
     def peak_memory(self) -> int:
         """Most bytes allocated through this object at once."""
-        return self._peak
+        return self._allowance.peak
+
+    def limit_memory(self, nbytes: int | None) -> None:
+        """Refuse what would hold more than `nbytes` beyond what is held now; None: no limit."""
+        self._allowance.limit(nbytes)
 
     def free_memory(self) -> tuple[int, int]:
-        """Free and total bytes of the GPU, as the driver sees them."""
+        """Free and total bytes of the GPU, as the driver sees them, or those under the limit."""
         self._check_open()
-        return self.driver.memory()
+        free, total = self.driver.memory()
+        return self._allowance.left(free), total if self._allowance.total is None else self._allowance.total
 
     # Steps
 
@@ -202,6 +205,10 @@ class CudaDevice:
         elapsed: int = self._guard("waiting for an event", self.driver.elapsed_ns, start, end)
         return elapsed
 
+    def warnings(self) -> Sequence[Warning]:
+        """That large copies go the slow way, where the host gave no pinned memory (U1)."""
+        return [Warning("W-PINNED", self._staging.refusal)] if self._staging.refusal else []
+
     def close(self) -> None:
         """Release everything; prints nothing and raises nothing, also after a fault. May be called twice."""
         if self._closed:
@@ -217,12 +224,8 @@ class CudaDevice:
             self._sensors[0].close()
         if self._lost:
             self.driver.close(True)  # first, so that what is dropped below goes silently
-        for release in (
-            self._staging.close,
-            self.code.clear,
-            lambda: self.libraries.close(self._lost),
-            self._sizes.clear,
-        ):
+        self.libraries.close(self._lost)
+        for release in (self._staging.close, self.code.clear, self._allowance.clear):
             release()
         if not self._lost:
             self.driver.close(False)
@@ -324,14 +327,15 @@ class CudaDevice:
 
     def _does_not_fit(self, nbytes: int) -> DoesNotFit:
         free, total = self.driver.memory()
-        other = total - free - self._held
+        held = self._allowance.held
+        other = total - free - held
         return DoesNotFit(
             f"out of memory on GPU {self.info.index} ({self.info.name}): "
             f"{nbytes} bytes planned, {free} of {total} free",
             code="KG410",
-            help=f"held by this run: {self._held} bytes; by contexts and other programs: {other} bytes. "
+            help=f"held by this run: {held} bytes; by contexts and other programs: {other} bytes. "
             "Lower --dim, or set --memory-limit",
-            details={"planned_bytes": nbytes, "free_bytes": free, "total_bytes": total, "held_bytes": self._held}
+            details={"planned_bytes": nbytes, "free_bytes": free, "total_bytes": total, "held_bytes": held}
             | {"context_bytes": other},
         )
 

@@ -41,10 +41,11 @@ def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int
     smallest = plan.static_bytes + min(why.smallest_limit, plan.dynamic_bytes)
     details["smallest_feasible_limit_bytes"] = smallest
     if why.feasible:
+        way = "--memory planned with --planner auto" if plan.planner == "none" else "--planner auto"
         raise DoesNotFit(
             f"planner {plan.planner} found no plan within {limit:,} bytes, only one of {plan.peak_bytes:,}",
             code="KG401",
-            help=f"--planner auto finds one of {smallest:,} bytes",
+            help=f"{way} finds one of {smallest:,} bytes",
             details=details,
         )
     culprits = [

@@ -17,12 +17,13 @@ from kgrun.runtime.memory.lifetimes import Lifetimes, lifetimes
 from kgrun.runtime.memory.limit import check_limit
 from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, peak_section, verify
 from kgrun.runtime.memory.plan_cache import DEFAULT_MIN_KERNELS, pack_cached
-from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
+from kgrun.runtime.memory.plan_types import MemoryPlan, Placement, PoolPlan
+from kgrun.runtime.memory.pool.plan import check_pool_options, plan_pool, workload
 from kgrun.runtime.memory.solve import solve
 from kgrun.runtime.program import Buffer, MemoryClass, Program
 from kgrun.runtime.streams import conflicts, plan_streams
 
-MemoryMode = Literal["planned", "none"]
+MemoryMode = Literal["planned", "pool", "none"]
 PLANNERS = ("auto", "skyline", "exact", "greedy-size", "best-fit", "first-fit", "somas", "none")
 
 # Inputs and parameters in the graph's order, constants in the order of their names (S26), outputs last (S32).
@@ -37,6 +38,7 @@ def plan_memory(
     memory_limit: int | None = None,
     time_limit: float = 2.0,
     max_chunk: int | None = None,
+    pool_unit: int | None = None,
     padding: Padding = "plain",
     comm_guard: bool = False,
     guard: int = 0,
@@ -46,11 +48,13 @@ def plan_memory(
     """A verified plan; equal programs get equal plans.
 
     Args:
-        mode: "planned" packs by lifetime; "none" gives every buffer its own bytes.
+        mode: "planned" packs by lifetime; "pool" places in the order of the steps, as an allocator would; "none" gives
+            every buffer its own bytes.
         planner: a name of `PLANNERS`.
         memory_limit: most bytes that static and dynamic memory may take together.
         time_limit: seconds the planner may search; it stops at once when it meets the lower bound.
         max_chunk: let no dynamic buffer cross a multiple of so many bytes.
+        pool_unit: bytes that a pool grows by.
         padding: bytes held for a buffer, see `held_bytes`.
         comm_guard: keep free bytes before and after communication memory (S67).
         guard: free bytes before and after every buffer or contiguous group, a multiple of the alignment.
@@ -63,6 +67,7 @@ def plan_memory(
     started = time.perf_counter_ns()
     if planner not in PLANNERS:
         raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
+    check_pool_options(mode, planner, max_chunk, pool_unit)
     lives = lifetimes(program)
     static, dynamic, static_groups, dynamic_groups = _split(program, lives)
     placements, static_bytes = _place_static(static, static_groups, len(program.steps), padding, guard)
@@ -76,11 +81,18 @@ def plan_memory(
         guard_all=guard > 0,
         conflicting=_conflicts(program, dynamic, lives),
     )
-    capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
-    method = "none" if mode == "none" else planner
-    options = PackOptions(method=method, time_limit=time_limit, capacity=capacity)
-    outcome = pack_cached(problem, options, solve, cache_dir, kernels=len(program.steps), minimum=cache_minimum)
-    packing = outcome.packing
+    pool: PoolPlan | None = None
+    note: str | None = None
+    if mode == "pool":
+        apart = guard or (COMM_GUARD if comm_guard else 0)
+        work = workload(program, dynamic, dynamic_groups, padding, apart, guard_all=guard > 0)
+        packing, pool = plan_pool(work, problem, static_bytes=static_bytes, limit=memory_limit, unit=pool_unit)
+    else:
+        capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
+        method = "none" if mode == "none" else planner
+        options = PackOptions(method=method, time_limit=time_limit, capacity=capacity)
+        outcome = pack_cached(problem, options, solve, cache_dir, kernels=len(program.steps), minimum=cache_minimum)
+        packing, note = outcome.packing, outcome.note
     _verify(problem, packing)
     placements += _dynamic_placements(dynamic, lives, packing, padding)
     placements.sort(key=lambda p: p.buffer)
@@ -94,7 +106,8 @@ def plan_memory(
         planner=packing.method,
         plan_ns=time.perf_counter_ns() - started,
         peak_step=peak_section(problem).time if dynamic else None,
-        note=outcome.note,
+        note=note,
+        pool=pool,
     )
     if memory_limit is not None and plan.peak_bytes > memory_limit:
         check_limit(program, plan, problem, memory_limit)

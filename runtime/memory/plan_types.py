@@ -37,6 +37,47 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolAttempt:
+    """One dry run of a pool (S108).
+
+    Attributes:
+        way: how the pool grew.
+        unit: bytes it could grow by at once.
+        step, name: step and buffer that found no room; None where the blocks together were too large, or all fit.
+    """
+
+    way: str
+    unit: int
+    step: str | None
+    name: str | None
+    fits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """What is known of a plan made by a pool (S71).
+
+    Attributes:
+        unit: bytes that the pool was asked to grow by.
+        blocks: bytes of each block, up to the end of its highest buffer; they add up to the plan's dynamic bytes.
+        reserved_bytes: of the blocks before they were cut to that.
+        peak_used_bytes: most that was used at once, first reached at `peak_step`.
+        peak_idle: sizes of the idle pieces inside the blocks then, largest first.
+        kept: buffers in use after the last step.
+        attempts: dry runs; the last one fits.
+    """
+
+    unit: int
+    blocks: tuple[int, ...]
+    reserved_bytes: int
+    peak_used_bytes: int
+    peak_idle: tuple[int, ...]
+    peak_step: int | None
+    kept: tuple[str, ...]
+    attempts: tuple[PoolAttempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Offsets for all buffers of a program, verified.
 
@@ -51,6 +92,7 @@ class MemoryPlan:
         plan_ns: nanoseconds spent planning, verification included.
         note: where the plan came from, if not from the planner just now.
         peak_step: a step at which the lower bound is reached; None without dynamic buffers.
+        pool: what the pool says, where one made the plan.
     """
 
     placements: tuple[Placement, ...]
@@ -64,8 +106,16 @@ class MemoryPlan:
     peak_step: int | None
     alignment: int = ALIGNMENT
     note: str | None = None
+    pool: PoolPlan | None = None
 
     @property
     def peak_bytes(self) -> int:
         """Static and dynamic bytes together: what a run allocates."""
         return self.static_bytes + self.dynamic_bytes
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Bytes of the pieces of device memory that the dynamic region is made of; no buffer crosses a border."""
+        if self.pool is not None:
+            return self.pool.blocks
+        return (self.dynamic_bytes,) if self.dynamic_bytes else ()
