@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, DoesNotFit, GraphError
 from kgrun.graphs.limits import check_launch, limits_of
-from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Replay, StepTimes, Timing
+from kgrun.runtime.devices.base import Address, DeviceInfo, HostMemory, PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
 from kgrun.runtime.devices.cuda_driver import Driver, PyCudaDriver
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate
+from kgrun.runtime.devices.cuda_host import locked_memory, transfer_call
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, capturable, fault, issue_loop
-from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step
+from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step, Transfer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +50,7 @@ class CudaDevice:
         self.info = DeviceInfo("cuda", facts.name, index, facts.arch, facts.total_memory, versions)
         self.code = CodeStore(self.driver)
         self._staging = Staging(self.driver)
+        self._host: HostMemory | None = None
         self._blas: Blas | None = None
         self._sizes: dict[int, int] = {}
         self._held = self._peak = 0
@@ -102,6 +104,12 @@ class CudaDevice:
         if nbytes:
             self._guard("filling memory", self.driver.fill, address, byte, nbytes)
 
+    def host_memory(self, nbytes: int) -> HostMemory:
+        """Page-locked memory for transfers; pageable, with the reason, where the driver gives none."""
+        self._check_open()
+        self._host = locked_memory(self.driver, nbytes)
+        return self._host
+
     def memory_in_use(self) -> int:
         """Bytes allocated through this object now."""
         return self._held
@@ -134,6 +142,8 @@ class CudaDevice:
             case Copy(target=target, source=source, nbytes=nbytes):
                 to, of = address(target), address(source)
                 return Prepared(self, step.name, (lambda: driver.copy(to, of, nbytes)) if nbytes else _nothing)
+            case Transfer():
+                return Prepared(self, step.name, transfer_call(driver, work, address, self._host))
             case HostCall():
                 return Prepared(self, step.name, self._prepare_host_call(work, address), ON_HOST)
             case LibraryCall(library="cublas"):
@@ -209,6 +219,7 @@ class CudaDevice:
         except self.driver.errors:
             self._lost = True
         self._closed = True
+        self._host = None
         if self._sensors is not None and self._sensors[0] is not None:
             self._sensors[0].close()
         if self._lost:

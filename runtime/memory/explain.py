@@ -242,7 +242,7 @@ def _ordered(index: PlanIndex, place: Placement, others: list[Placement]) -> lis
 
 
 def _why_static(index: PlanIndex, buffer: Buffer) -> str:
-    if buffer.memory_class.static:
+    if buffer.static:
         reason = {
             MemoryClass.INPUT: "the caller fills it before each run",
             MemoryClass.OUTPUT: "the caller reads it after the run",
@@ -250,7 +250,7 @@ def _why_static(index: PlanIndex, buffer: Buffer) -> str:
         return f"static: {_article(str(buffer.memory_class))} keeps its bytes for the session, since {reason}"
     for group in index.program.groups:
         if buffer.index in group:
-            owner = next((i for i in group if index.program.buffers[i].memory_class.static), None)
+            owner = next((i for i in group if index.program.buffers[i].static), None)
             if owner is not None:
                 other = index.program.buffers[owner]
                 return (
