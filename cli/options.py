@@ -15,6 +15,15 @@ class Memory(StrEnum):
     none = "none"
 
 
+class Offload(StrEnum):
+    """Ways of choosing what waits on the host."""
+
+    auto = "auto"
+    off = "off"
+    manual = "manual"
+    seeds = "seeds"
+
+
 class Target(StrEnum):
     """Devices that a plan can be made for without having one."""
 
@@ -92,6 +101,14 @@ MemoryMode = Annotated[
 ]
 MemoryLimit = Annotated[
     str | None, option("--memory-limit", metavar="SIZE", help="Most bytes the run may take: 4GiB, 4GB, 4096.")
+]
+OffloadMode = Annotated[
+    Offload,
+    option("--offload", help="Move tensors to the host and back to stay within the limit: auto, off, manual, seeds."),
+]
+DeviceProfile = Annotated[
+    str | None,
+    option("--device-profile", env=False, metavar="NAME|FILE", help="Times for --offload: h200, cpu, a --json report."),
 ]
 Planner = Annotated[str, option("--planner", metavar="NAME", help="Planning method.")]
 PlannerTime = Annotated[float, option("--planner-time", metavar="S", help="Seconds the planner may search.")]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from kgrun.runtime.memory.offload.fit import Request, fit, wants_offload
+from kgrun.runtime.memory.offload.fit import plan_within
 from kgrun.runtime.memory.offload.records import OffloadMode
-from kgrun.runtime.memory.offload.times import PROFILES, DeviceProfile
+from kgrun.runtime.memory.offload.times import DeviceProfile
 from kgrun.runtime.memory.plan import MemoryMode, plan_memory
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
@@ -31,15 +32,9 @@ class Planning:
         Raises:
             UsageError: an unknown planner. DoesNotFit: nothing fits the limit.
         """
-        offload = self.offload if self.memory == "planned" else "off"
-        if not wants_offload(program, self.memory_limit, offload):
-            return program, self._packed(program, limit=self.memory_limit)
-        profile = self.profile or PROFILES["cpu" if program.target == "cpu" else "h200"]
-        request = Request(lambda made, enough: self._packed(made, enough=enough), self.memory_limit, offload, profile)
-        return fit(program, request)
-
-    def _packed(self, program: Program, limit: int | None = None, enough: int | None = None) -> MemoryPlan:
-        return plan_memory(
-            program, mode=self.memory, planner=self.planner, memory_limit=limit, enough=enough,
-            time_limit=self.time_limit, max_chunk=self.max_chunk, guard=self.guard,
+        pack = partial(
+            plan_memory, mode=self.memory, planner=self.planner, time_limit=self.time_limit,
+            max_chunk=self.max_chunk, guard=self.guard,
         )  # fmt: skip
+        offload = self.offload if self.memory == "planned" else "off"
+        return plan_within(program, pack, self.memory_limit, offload, self.profile)

@@ -146,13 +146,6 @@ FINDING = record(
     }
 )
 SKIPPED = record({"name": STRING, "op": STRING, "reason": STRING, "where": maybe(STRING)})
-COLD = record(
-    {
-        "total_ns": COUNT,
-        "phases": rows(record({"phase": STRING, "ns": COUNT, "note": maybe(STRING)})),
-        "compiled": rows(record({"name": STRING, "ns": COUNT, "kind": STRING, "from_cache": BOOLEAN})),
-    }
-)
 COMMON: dict[str, Schema] = {
     "schema_version": {"const": 1},
     "ok": BOOLEAN,
@@ -164,7 +157,7 @@ FAILURE: dict[str, Schema] = {"error": ref("error"), "errors": rows(ref("error")
 
 
 def _execute() -> Schema:
-    from kgrun.cli.render.schema_measured import MEASURED
+    from kgrun.cli.render.schema_measured import COLD, MEASURED
 
     members = (
         COMMON
@@ -185,6 +178,7 @@ def _execute() -> Schema:
             "phases_ns": mapping(COUNT),
             "memory": ref("memory"),
             "inplace": rows(DECISION),
+            "offload": ref("offload"),
             "checked": rows(STRING),
             "checks": rows(FINDING),
             "skipped": rows(SKIPPED),
@@ -209,6 +203,7 @@ def _plan() -> Schema:
             "tensors": rows(TENSOR),
             "aliases": rows(alias),
             "inplace": rows(DECISION),
+            "offload": ref("offload"),
             "warnings": rows(WARNING),
             "planners": rows(PLANNER),
         },
@@ -337,6 +332,7 @@ def _failure() -> Schema:
 def report_schema() -> Schema:
     """The schema: any one document, each kind by its own name in `$defs`."""
     from kgrun.cli.render.schema_measured import kernel_row
+    from kgrun.cli.render.schema_offload import OFFLOAD
 
     documents = {
         "execute": _execute(),
@@ -355,5 +351,6 @@ def report_schema() -> Schema:
         "title": "kgrun report, version 1",
         "description": "Bytes and nanoseconds are integers; null stands for what is unknown or no finite number.",
         "anyOf": [ref(name) for name in documents],
-        "$defs": documents | {"kernel_row": kernel_row(), "error": ERROR, "stats": STATS, "memory": MEMORY},
+        "$defs": documents
+        | {"kernel_row": kernel_row(), "error": ERROR, "stats": STATS, "memory": MEMORY, "offload": OFFLOAD},
     }

@@ -149,9 +149,12 @@ def _users(
         steps = tuple(index.step_ref(i) for i in index.touches[buffer.index])
         return steps, steps
     made = () if tensor.producer is None else index.node_steps.get(tensor.producer, ())
-    written = tuple(index.step_ref(s.index) for s in made if buffer.index in s.writes)
+    offload = index.program.offload
+    home = None if offload is None else offload.home_of(buffer.name.partition("@")[0])
+    own = {buffer.index} if home is None else set(home.buffers)  # it may come back to other bytes
+    written = tuple(index.step_ref(s.index) for s in made if not own.isdisjoint(s.writes))
     readers = (s for node in tensor.consumers for s in index.node_steps.get(node, ()))
-    return written, tuple(index.step_ref(s.index) for s in readers if buffer.index in s.reads)
+    return written, tuple(index.step_ref(s.index) for s in readers if not own.isdisjoint(s.reads))
 
 
 def _why_no_memory(tensor: BoundTensor | None, buffer: Buffer | None) -> str:

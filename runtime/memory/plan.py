@@ -243,6 +243,7 @@ def _dynamic_placements(
             held_bytes(b.nbytes, padding),
             lives.first[b.index],
             lives.last[b.index],
+            b.lives if len(b.lives) > 1 else (),
         )
         for b, offset in zip(buffers, packing.offsets, strict=True)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from kgrun.runtime.memory.offload.apply import Applied, apply
 from kgrun.runtime.memory.offload.choose import best_schedule, forced_gaps, seeds_choice
@@ -13,7 +14,7 @@ from kgrun.runtime.memory.offload.problem import is_marked, offload_problem
 from kgrun.runtime.memory.offload.records import Offload, OffloadMode, Problem, Schedule
 from kgrun.runtime.memory.offload.simulate import full_load, simulate
 from kgrun.runtime.memory.offload.stays import parts_of
-from kgrun.runtime.memory.offload.times import DeviceProfile, step_times
+from kgrun.runtime.memory.offload.times import PROFILES, DeviceProfile, step_times
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
 
@@ -38,9 +39,40 @@ class Request:
     profile: DeviceProfile
 
 
-def wants_offload(program: Program, limit: int | None, mode: OffloadMode) -> bool:
-    """Whether planning `program` may have to bring in transfers."""
-    return mode != "off" and bool(program.steps) and (limit is not None or is_marked(program))
+class Pack(Protocol):
+    """`plan_memory` with its other options given."""
+
+    def __call__(
+        self, program: Program, *, memory_limit: int | None = None, enough: int | None = None
+    ) -> MemoryPlan: ...
+
+
+def plan_within(
+    program: Program, pack: Pack, limit: int | None, mode: OffloadMode, profile: DeviceProfile | None = None
+) -> tuple[Program, MemoryPlan]:
+    """The program that runs, with transfers where it takes them to stay within the limit, and its verified plan.
+
+    Args:
+        profile: times that transfers are planned by; by default those of the program's kind of device.
+
+    Raises:
+        UsageError: an unknown planner. DoesNotFit: nothing fits the limit.
+    """
+    if mode == "off" or not program.steps or (limit is None and not is_marked(program)):
+        return program, pack(program, memory_limit=limit)
+    known = profile or _default_profile(program)
+    return fit(program, Request(lambda made, enough: pack(made, enough=enough), limit, mode, known))
+
+
+def _default_profile(program: Program) -> DeviceProfile:
+    return PROFILES["cpu" if program.target == "cpu" else "h200"]
+
+
+def problem_of(program: Program, limit: int | None, profile: DeviceProfile | None = None) -> Problem:
+    """The offload problem of a program under a limit; without one there is room for everything."""
+    known = profile or _default_profile(program)
+    capacity = _UNLIMITED if limit is None else limit
+    return offload_problem(program, step_times(program, known), capacity, known.rates)
 
 
 def fit(program: Program, request: Request) -> tuple[Program, MemoryPlan]:
@@ -51,12 +83,11 @@ def fit(program: Program, request: Request) -> tuple[Program, MemoryPlan]:
     Raises:
         DoesNotFit: KG403 with the floor, the step that needs it, and the smallest limits with and without offload.
     """
-    limit, profile = request.limit, request.profile
-    capacity = _UNLIMITED if limit is None else limit
-    problem = offload_problem(program, step_times(program, profile), capacity, profile.rates)
-    if not is_marked(program) and _live(problem) <= capacity:
+    limit = request.limit
+    problem = problem_of(program, limit, request.profile)
+    if not is_marked(program) and _live(problem) <= problem.capacity:
         plan = request.plan(program, limit)
-        if plan.peak_bytes <= capacity:
+        if plan.peak_bytes <= problem.capacity:
             return program, plan
     found = _search(program, problem, request)
     if found is None or (limit is not None and found[1].peak_bytes > limit):
