@@ -32,10 +32,13 @@ from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
 from kgrun.runtime.measure import Amount, Measured, Runner
-from kgrun.runtime.memory.plan import MemoryMode, plan_memory
+from kgrun.runtime.memory.offload.records import OffloadMode
+from kgrun.runtime.memory.offload.times import DeviceProfile
+from kgrun.runtime.memory.plan import MemoryMode
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
+from kgrun.runtime.planning import Planning
 from kgrun.runtime.program import Program
 from kgrun.runtime.regions import plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
@@ -59,6 +62,10 @@ class Session:
         memory: "planned", "pool" or "none" (every tensor its own bytes).
         planner, memory_limit, time_limit, max_chunk, pool_unit: see `plan_memory`. The device, too, keeps the limit.
         host_memory_limit: most bytes of host memory to hold for the device, see `HostMemory`.
+        offload: "auto" moves tensors to the host and back where the plan does not fit `memory_limit`, "manual" only
+            those that the file marks, "seeds" by the older runtimes' rule, "off" none. Checks and `allow_skip` run
+            without.
+        profile: times that offload reckons with, by default the device's.
         seed: of inputs and parameters that have an `init` without a seed of their own.
         strict: warnings of the checks are errors.
         allow_empty: accept a graph without nodes.
@@ -94,6 +101,8 @@ class Session:
         host_memory_limit: int | None = None,
         max_chunk: int | None = None,
         pool_unit: int | None = None,
+        offload: OffloadMode = "auto",
+        profile: DeviceProfile | None = None,
         seed: int = 0,
         strict: bool = False,
         allow_empty: bool = False,
@@ -132,22 +141,20 @@ class Session:
             with self._phases("lower"):
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
 
-            def planned(made: Program) -> MemoryPlan:
-                return plan_memory(
-                    made, mode=memory, planner=planner, memory_limit=plan_room,
-                    time_limit=time_limit, max_chunk=max_chunk, pool_unit=pool_unit, guard=settings.guard,
-                )  # fmt: skip
-
+            planning = Planning(
+                memory, planner, plan_room, time_limit, max_chunk, settings.guard, pool_unit,
+                "off" if checks or allow_skip else offload, profile,
+            )  # fmt: skip
             with self._phases("plan"):
-                plan = planned(program)
+                program, plan = planning.plan(program)
             self._loaded = self._load(program, plan)
             undo.callback(self._close_loaded)
             self.stream_choice: StreamChoice | None = None
-            if streams == "auto" and not checks:
+            if streams == "auto" and not checks and program.offload is None:
                 spread = parallel_streams(program)
                 if spread is not program:
                     with blaming(lambda: self.program):
-                        self._try_streams(spread, planned(spread))
+                        self._try_streams(*planning.plan(spread))
             self._undo = undo.pop_all()
 
     def _load(self, program: Program, plan: MemoryPlan) -> LoadedProgram:

@@ -17,6 +17,7 @@ from kgrun.cli.checks import check_options, judge_checks, without_result
 from kgrun.cli.cold import cold_report as make_cold_report
 from kgrun.cli.entry import STARTED
 from kgrun.cli.load import GraphOptions, read_graph
+from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.values import check_number, parse_device, parse_dims, parse_size
 from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
@@ -123,6 +124,8 @@ def command(
     memory_limit: opt.MemoryLimit = None,
     host_memory_limit: opt.HostMemoryLimit = None,
     pool_unit: opt.PoolUnit = None,
+    offload: opt.OffloadMode = opt.Offload.auto,
+    device_profile: opt.DeviceProfile = None,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
     check: opt.Check = None,
@@ -159,6 +162,8 @@ def command(
             parse_size(host_memory_limit, "--host-memory-limit") if host_memory_limit is not None else None
         ),
         "pool_unit": parse_size(pool_unit, "--pool-unit") if pool_unit is not None else None,
+        "offload": offload.value,
+        "profile": read_profile(device_profile),
         "planner": planner,
         "time_limit": planner_time,
         "seed": seed,
@@ -261,10 +266,12 @@ def show_run(
     def sections() -> Iterator[Table | str]:
         from kgrun.cli.render import memory as memory_part
         from kgrun.cli.render.checks import check_sections
+        from kgrun.cli.render.offload import offload_sections
 
         yield timing.head_line(report)
         yield from timing.timing_sections(report, output.verbose)
         yield from memory_part.memory_sections(report.program, report.plan, report.measured_peak_bytes)
+        yield from offload_sections(report.program, report)
         yield from memory_part.decision_sections(report.program.decisions)
         yield from check_sections(report)
         yield timing.output_table(report.outputs)

@@ -44,6 +44,19 @@ class DeviceInfo:
     versions: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class HostBlock:
+    """Host memory that transfers read and write.
+
+    Attributes:
+        data: the bytes.
+        pageable: why it is not page-locked although that would make transfers faster; None where all is well.
+    """
+
+    data: np.ndarray[Any, Any]
+    pageable: str | None = None
+
+
 class PreparedStep(Protocol):
     """A step with its addresses packed and its code loaded."""
 
@@ -133,6 +146,13 @@ class Device(Protocol):
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         """Set bytes, in order with steps."""
+        ...
+
+    def host_block(self, nbytes: int) -> HostBlock:
+        """`nbytes` > 0 of host memory, which transfers prepared from now on address; DoesNotFit where there is no room.
+
+        It is the caller's: the device keeps it only until the next call and for the steps prepared meanwhile.
+        """
         ...
 
     def prepare_all(self, steps: Iterable[Step]) -> None:

@@ -232,6 +232,8 @@ def test_B1_only_a_failed_allocation_raises_and_nothing_is_left() -> None:
 def test_S11_nothing_is_allocated_before_the_plan_is_made() -> None:
     device = CountingDevice()
     with pytest.raises(DoesNotFit, match="static memory alone"):
+        Session(constants(), device=device, memory_limit=512, offload="off")
+    with pytest.raises(DoesNotFit, match="needs 2,048 bytes at once"):
         Session(constants(), device=device, memory_limit=512)
     assert device.allocations == 0
 
