@@ -192,9 +192,10 @@ class BestFitPool:
 
     def _find(self, size: int, now: Clock) -> _Piece | None:
         """The smallest idle piece that fits and may be touched `now`."""
-        for _, address in self._idle[bisect_left(self._idle, (size, 0)) :]:
-            if _reached(self._idle_at[address].ready, now):
-                return self._idle_at[address]
+        for position in range(bisect_left(self._idle, (size, 0)), len(self._idle)):
+            piece = self._idle_at[self._idle[position][1]]
+            if _reached(piece.ready, now):
+                return piece
         return self._merged(size, now)
 
     def _merged(self, size: int, now: Clock) -> _Piece | None:
