@@ -215,8 +215,8 @@ class Device(Protocol):
         """From now on refuse allocations that would hold more than `nbytes` beyond what is held; None: no limit."""
         ...
 
-    def free_memory(self) -> tuple[int, int]:
-        """Free and total bytes, under the limit where there is one."""
+    def free_memory(self, headroom: int = 0) -> tuple[int, int]:
+        """Free and total bytes, under the limit where there is one; `headroom` of the device's own count as taken."""
         ...
 
     def memory_in_use(self) -> int:

@@ -169,10 +169,10 @@ class CpuDevice:
         """Refuse what would hold more than `nbytes` beyond what is held now; None: no limit."""
         self._allowance.limit(nbytes)
 
-    def free_memory(self) -> tuple[int, int]:
+    def free_memory(self, headroom: int = 0) -> tuple[int, int]:
         """Free and total bytes: of the simulated memory or the limit, else of the host."""
         total = self._allowance.total
-        return self._allowance.left(available_memory()), self.info.total_memory if total is None else total
+        return self._allowance.left(available_memory(), headroom), self.info.total_memory if total is None else total
 
     def memory_in_use(self) -> int:
         """Bytes allocated now."""

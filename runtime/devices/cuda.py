@@ -120,11 +120,11 @@ class CudaDevice:
         """Refuse what would hold more than `nbytes` beyond what is held now; None: no limit."""
         self._allowance.limit(nbytes)
 
-    def free_memory(self) -> tuple[int, int]:
+    def free_memory(self, headroom: int = 0) -> tuple[int, int]:
         """Free and total bytes of the GPU, as the driver sees them, or those under the limit."""
         self._check_open()
         free, total = self.driver.memory()
-        return self._allowance.left(free), total if self._allowance.total is None else self._allowance.total
+        return self._allowance.left(free, headroom), total if self._allowance.total is None else self._allowance.total
 
     # Steps
 

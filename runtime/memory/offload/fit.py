@@ -81,7 +81,7 @@ def fit(program: Program, request: Request) -> tuple[Program, MemoryPlan]:
     Without marks in the file, a program that fits as it is stays as it is.
 
     Raises:
-        DoesNotFit: KG403 with the floor, the step that needs it, and the smallest limits with and without offload.
+        DoesNotFit: KG405 with the floor, the step that needs it, and the smallest limits with and without offload.
     """
     limit = request.limit
     problem = problem_of(program, limit, request.profile)

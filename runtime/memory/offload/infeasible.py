@@ -34,7 +34,7 @@ def does_not_fit(
     plan: Callable[[Program, int | None], MemoryPlan],
     lowest: MemoryPlan | None,
 ) -> DoesNotFit:
-    """KG403 with what is needed, what there is, who is to blame, and which limits would do."""
+    """KG405 with what is needed, what there is, who is to blame, and which limits would do."""
 
     def kind(tensor: Tensor) -> str:
         return str(program.buffers[tensor.buffer].memory_class)
@@ -67,7 +67,7 @@ def does_not_fit(
     else:
         message = f"no plan found within {limit:,} bytes, with offload; step {step.name} alone needs {least:,}"
     help = f"the smallest limit that fits is {with_offload:,} bytes with offload, {without:,} without"
-    return DoesNotFit(message, code="KG403", help=help, details=details)
+    return DoesNotFit(message, code="KG405", help=help, details=details)
 
 
 def _smallest(

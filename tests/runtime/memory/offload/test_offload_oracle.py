@@ -24,7 +24,7 @@ def needs(graph: KernelGraph) -> dict[str, Any]:
     """What the error says when nothing fits."""
     with pytest.raises(DoesNotFit) as caught:
         Session(graph, device="cpu", memory_limit=1)
-    assert caught.value.code == "KG403"
+    assert caught.value.code == "KG405"
     assert caught.value.exit == 4
     return caught.value.details
 
