@@ -12,6 +12,7 @@ from kgrun.runtime.memory.offload.infeasible import does_not_fit
 from kgrun.runtime.memory.offload.order import check_order, on_streams, ordered
 from kgrun.runtime.memory.offload.problem import is_marked, offload_problem
 from kgrun.runtime.memory.offload.records import Offload, OffloadMode, Problem, Schedule
+from kgrun.runtime.memory.offload.residency import check_residency
 from kgrun.runtime.memory.offload.simulate import full_load, simulate
 from kgrun.runtime.memory.offload.stays import parts_of
 from kgrun.runtime.memory.offload.times import PROFILES, DeviceProfile, step_times
@@ -138,6 +139,7 @@ def _finished(applied: Applied, schedule: Schedule, plan: MemoryPlan, request: R
     """Transfers on their streams, ordered by the addresses they use, and checked."""
     program = ordered(on_streams(applied.program), plan)
     check_order(program, plan)
+    check_residency(program, applied.homes)
     rows = applied.rows
     offload = Offload(
         mode=request.mode,
