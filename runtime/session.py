@@ -282,6 +282,8 @@ class Session:
         warnings = list(self.bound.warnings)
         if self.fallback_reason:
             warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
+        if loaded.host.pageable:
+            warnings.append(Warning("W-PAGEABLE", f"transfers are slow: no page-locked memory: {loaded.host.pageable}"))
         report = RunReport(
             program=loaded.program,
             plan=loaded.plan,

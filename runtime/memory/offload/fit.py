@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from kgrun.graphs.bound import Warning
 from kgrun.runtime.memory.offload.apply import Applied, apply
 from kgrun.runtime.memory.offload.choose import best_schedule, forced_gaps, seeds_choice
 from kgrun.runtime.memory.offload.infeasible import does_not_fit
@@ -59,7 +60,11 @@ def plan_within(
     Raises:
         UsageError: an unknown planner. DoesNotFit: nothing fits the limit.
     """
-    if mode == "off" or not program.steps or (limit is None and not is_marked(program)):
+    marked = is_marked(program)
+    if mode == "off" and marked:
+        text = "tensors that the file wants on the host stay on the device: offload is off"
+        program = replace(program, warnings=(*program.warnings, Warning("W-NO-OFFLOAD", text)))
+    if mode == "off" or not program.steps or (limit is None and not marked):
         return program, pack(program, memory_limit=limit)
     known = profile or _default_profile(program)
     return fit(program, Request(lambda made, enough: pack(made, enough=enough), limit, mode, known))

@@ -16,7 +16,6 @@ X = {"x": tensor("input")}
     ("spec", "where"),
     [
         ({"cache": {"rows": 4}, "init": {"fill": 0}}, "tensors.w.cache"),
-        ({"location": "host", "init": {"fill": 0}}, "tensors.w.location"),
         ({"from_graph": {"graph": "g", "output": "o"}}, "tensors.w.from_graph"),
     ],
 )
@@ -30,8 +29,3 @@ def test_data_dependent_shapes() -> None:
     with pytest.raises(GraphError, match="data-dependent shapes") as caught:
         bound([node("a", ["x"], ["y"], dynamic=True)], X, ["y"])
     assert caught.value.code == "KG356"
-
-
-def test_offload_is_named_as_ignored() -> None:
-    made = bound([node("a", ["x"], ["t"], offload=True), node("b", ["t"], ["y"])], X, ["y"])
-    assert [w.code for w in made.warnings] == ["W-NO-OFFLOAD"]
