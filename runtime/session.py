@@ -297,6 +297,8 @@ class Session:
         if self.fallback_reason:
             warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
         warnings.extend(self.device.warnings())
+        if loaded.host.pageable:
+            warnings.append(Warning("W-PAGEABLE", f"transfers are slow: no page-locked memory: {loaded.host.pageable}"))
         report = RunReport(
             program=loaded.program,
             plan=loaded.plan,

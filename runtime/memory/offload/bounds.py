@@ -49,27 +49,43 @@ def unavoidable_bytes(problem: Problem) -> tuple[int, int]:
         for low, high in gap.spans:
             if not gap.back:
                 free_in[low:high] += held
-            if _last_write(problem, gap) is None:
+            if not _must_copy(problem, gap):
                 free_out[low:high] += held
     if not len(over):
         return 0, 0
     return max(int((over - free_in).max()), 0), max(int((over - free_out).max()), 0)
 
 
-def _last_write(problem: Problem, gap: Gap) -> int | None:
-    """The step after which a copy out for this gap may start; None where one may be spared.
-
-    A copy is surely needed where the tensor was written since the gap before it. −1: written by an earlier run.
-    """
+def _ready(problem: Problem, gap: Gap) -> int | None:
+    """The step after which a copy out for this gap may start; −1 where an earlier run wrote; None: the host has it."""
     tensor = problem.tensors[gap.tensor]
-    others = [g.touch for g in problem.gaps if g.tensor == gap.tensor and g.touch < gap.touch]
-    since = max(others, default=-1) + 1
-    written = [t for t in tensor.touches[since : gap.touch + 1] if t in tensor.writes]
+    written = [t for t in tensor.touches[: gap.touch + 1] if t in tensor.writes]
     if written:
         return written[-1]
-    if not tensor.persistent and not others:
-        return tensor.touches[gap.touch]
-    return None
+    if not tensor.persistent:
+        return tensor.touches[0]
+    return -1 if tensor.writes else None
+
+
+def _cleaned_by(problem: Problem, gap: Gap) -> Gap | None:
+    """The gap before this one, if nothing is written between the two: what left there need not be copied again."""
+    tensor = problem.tensors[gap.tensor]
+    own = [g for g in problem.gaps if g.tensor == gap.tensor]
+    before = [g for g in own if g.touch < gap.touch]
+    if before:
+        found = max(before, key=lambda g: g.touch)
+        between = tensor.touches[found.touch + 1 : gap.touch + 1]
+    else:
+        found = max(own, key=lambda g: g.touch)
+        between = (*tensor.touches[: gap.touch + 1], *tensor.touches[found.touch + 1 :])
+        if not tensor.persistent or found.touch != len(tensor.touches) - 1:
+            return None
+    return None if any(t in tensor.writes for t in between) or found is gap else found
+
+
+def _must_copy(problem: Problem, gap: Gap) -> bool:
+    """Whether no schedule can let the tensor go here without a copy out."""
+    return _ready(problem, gap) is not None and _cleaned_by(problem, gap) is None
 
 
 def fractional_ns(problem: Problem) -> tuple[float | None, str | None]:
@@ -120,15 +136,20 @@ class _Rows:
         self.values: list[float] = []
         self.limits: list[float] = []
         self.variables = self.steps
-        self.left: list[dict[int, int]] = []  # slot -> variable; {} where all may leave at once: see `drop`
-        self.back: list[dict[int, int]] = []
-        self.drop: list[int | None] = []
+        self.left: list[dict[int, int]] = []  # slot -> variable, of what is copied out
+        self.back: list[dict[int, int]] = []  # slot -> variable, of what is copied in
+        self.drop: list[int | None] = []  # variable of what leaves without a copy
+        self.cleaned: list[int | None] = []  # number of the gap that lets it
+        number = {(g.tensor, g.touch): i for i, g in enumerate(gaps)}
         for gap in gaps:
-            ready = _last_write(problem, gap)
-            tail = gap.spans[0] if gap.spans else (0, 0)
+            ready, before = _ready(problem, gap), _cleaned_by(problem, gap)
+            cleaned = None if before is None else number.get((before.tensor, before.touch))
             border = self._border(gap)
-            out_end = 2 * self.steps if border or not gap.back else 2 * tail[1]
-            self.drop.append(self._new() if ready is None else None)
+            out_end = 2 * self.steps if border or not gap.back else 2 * gap.spans[0][1]
+            # The gap before may be none that the program has: then it could be used for nothing and always helps.
+            dropped = ready is None or before is not None
+            self.cleaned.append(cleaned)
+            self.drop.append(self._new() if dropped else None)
             self.left.append({} if ready is None else self._slots(2 * ready + 2, out_end))
             self.back.append(self._slots(*self._in_slots(gap)) if gap.back else {})
 
@@ -174,6 +195,9 @@ class _Rows:
                 self._row([(shares[found[-1]], 1.0)], 1.0)
         gone = self._gone(number, 2 * self.steps)
         self._row(gone, 1.0)
+        drop, cleaned = self.drop[number], self.cleaned[number]
+        if drop is not None and cleaned is not None and self.left[number]:
+            self._row([(drop, 1.0), *((c, -v) for c, v in self._gone(cleaned, 2 * self.steps))], 0.0)
         back = self.back[number]
         if gap.back and back:  # all that has left is back when it is needed
             self._row([*gone, (back[max(back)], -1.0)], 0.0)
@@ -185,12 +209,9 @@ class _Rows:
 
     def _gone(self, number: int, slot: int) -> list[tuple[int, float]]:
         """The share that has left by the end of `slot`."""
-        drop = self.drop[number]
-        if drop is not None:
-            return [(drop, 1.0)]
-        left = self.left[number]
+        drop, left = self.drop[number], self.left[number]
         known = min(slot, max(left)) if left else slot
-        return [(left[known], 1.0)] if known in left else []
+        return [(found, 1.0) for found in (drop, left.get(known)) if found is not None]
 
     def _link_rows(self, shares: list[dict[int, int]], bytes_per_s: float) -> None:
         moved: dict[int, list[tuple[int, float]]] = {}

@@ -6,12 +6,13 @@ and given back from its end where there is room after all. Belady's rule (longes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from kgrun.runtime.memory.offload.records import Gap, Part, Problem, Schedule
-from kgrun.runtime.memory.offload.simulate import full_load, simulate
-from kgrun.runtime.memory.offload.stays import parts_of
+from kgrun.runtime.memory.offload.improve import Candidate, evaluate, improve
+from kgrun.runtime.memory.offload.records import Gap, Problem, Schedule
+from kgrun.runtime.memory.offload.simulate import full_load
 
+STARTS = 2  # candidates that local search goes on from
 Order = Callable[[Problem, Gap], tuple[float, ...]]
 
 SHRINK = (1.0, 0.97, 0.93, 0.88, 0.8, 0.7, 0.5)  # shares of the capacity aimed at, so that copies in flight have room
@@ -97,21 +98,27 @@ def _rank(problem: Problem, order: Order) -> Callable[[int], tuple[float, ...]]:
 
 
 def best_schedule(problem: Problem, capacity: int, *, forced: Sequence[int] = ()) -> tuple[Schedule, str] | None:
-    """The fastest simulated run within `capacity` that the portfolio finds, with its name; None where none fits.
+    """The fastest simulated run within `capacity` that is found, with the order it comes from; None where none fits.
 
-    Of equally fast runs the one that copies less.
+    Of equally fast runs the one that copies less. The best of the portfolio, and the best by another order, are
+    improved by local search.
     """
-    best: tuple[tuple[float, int], Schedule, str] | None = None
+    found: dict[str, Candidate] = {}
     for name, chosen in _candidates(problem, capacity, forced):
-        found = simulate(problem, parts_of(problem, chosen), capacity)
-        if found is None:
-            continue
-        key = (round(found.total_ns, 3), copied_bytes(problem, (m.part for m in found.moves)))
-        if best is None or key < best[0]:
-            best = key, found, name
+        candidate = evaluate(problem, chosen, capacity)
+        if candidate is not None:
+            found[name] = candidate
         if len(chosen) == len(forced):
             break  # nothing more had to leave
-    return None if best is None else (best[1], best[2])
+    if not found:
+        return None
+    ranked = sorted(found, key=lambda name: found[name].cost)
+    starts = {name.split()[0]: name for name in reversed(ranked)}
+    best = ranked[0]
+    for name in sorted(starts.values(), key=ranked.index)[:STARTS]:
+        found[name] = improve(problem, found[name], capacity, forced)
+        best = min(best, name, key=lambda each: found[each].cost)
+    return found[best].schedule, best
 
 
 def _candidates(problem: Problem, capacity: int, forced: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
@@ -122,11 +129,6 @@ def _candidates(problem: Problem, capacity: int, forced: Sequence[int]) -> Itera
             if found is not None and (key := tuple(found)) not in seen:
                 seen.add(key)
                 yield f"{name} {share:g}", found
-
-
-def copied_bytes(problem: Problem, parts: Iterable[Part]) -> int:
-    """Bytes that parts move over the link, both ways."""
-    return sum(problem.tensors[p.tensor].nbytes * ((p.ready is not None) + p.back) for p in parts)
 
 
 def seeds_choice(problem: Problem, capacity: int) -> list[int] | None:

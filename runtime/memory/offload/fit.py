@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from kgrun.graphs.bound import Warning
 from kgrun.runtime.memory.offload.apply import Applied, apply
 from kgrun.runtime.memory.offload.choose import best_schedule, forced_gaps, seeds_choice
 from kgrun.runtime.memory.offload.infeasible import does_not_fit
 from kgrun.runtime.memory.offload.order import check_order, on_streams, ordered
 from kgrun.runtime.memory.offload.problem import is_marked, offload_problem
 from kgrun.runtime.memory.offload.records import Offload, OffloadMode, Problem, Schedule
+from kgrun.runtime.memory.offload.residency import check_residency
 from kgrun.runtime.memory.offload.simulate import full_load, simulate
 from kgrun.runtime.memory.offload.stays import parts_of
 from kgrun.runtime.memory.offload.times import PROFILES, DeviceProfile, step_times
@@ -58,7 +60,11 @@ def plan_within(
     Raises:
         UsageError: an unknown planner. DoesNotFit: nothing fits the limit.
     """
-    if mode == "off" or not program.steps or (limit is None and not is_marked(program)):
+    marked = is_marked(program)
+    if mode == "off" and marked:
+        text = "tensors that the file wants on the host stay on the device: offload is off"
+        program = replace(program, warnings=(*program.warnings, Warning("W-NO-OFFLOAD", text)))
+    if mode == "off" or not program.steps or (limit is None and not marked):
         return program, pack(program, memory_limit=limit)
     known = profile or _default_profile(program)
     return fit(program, Request(lambda made, enough: pack(made, enough=enough), limit, mode, known))
@@ -138,6 +144,7 @@ def _finished(applied: Applied, schedule: Schedule, plan: MemoryPlan, request: R
     """Transfers on their streams, ordered by the addresses they use, and checked."""
     program = ordered(on_streams(applied.program), plan)
     check_order(program, plan)
+    check_residency(program, applied.homes)
     rows = applied.rows
     offload = Offload(
         mode=request.mode,

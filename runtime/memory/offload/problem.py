@@ -74,7 +74,13 @@ def offload_problem(program: Program, ns: Sequence[float], capacity: int, rates:
             )
         )
     elapsed = [0.0, *accumulate(ns)]
-    gaps = [g for i, t in enumerate(tensors) if t.movable for g in gaps_of(i, t, len(ns), elapsed) if g.steps]
+    gaps = [
+        gap
+        for i, tensor in enumerate(tensors)
+        if tensor.movable
+        for gap in gaps_of(i, tensor, len(ns), elapsed)
+        if gap.steps or tensor.forced  # what must wait on the host is there between runs, even if that frees nothing
+    ]
     return Problem(ns, tensors, gaps, fixed, capacity, rates)
 
 

@@ -73,6 +73,7 @@ class _Run:
         self.leaving: deque[int] = deque()  # copies out that hold bytes, by their end
         order = sorted((i for i, p in enumerate(parts) if p.back), key=lambda i: (parts[i].end, parts[i].start))
         self.waiting: deque[int] = deque(order)  # copies in, by the step that needs them
+        self.arrivals: dict[int, float] = {}  # when all that a step needs has come
         self.ready: dict[int, list[int]] = {}
         for i, part in enumerate(parts):
             if part.ready is not None:
@@ -87,8 +88,8 @@ class _Run:
             self._release(step)
             if not self._make_room(step):
                 return None
-            needed = self._start_in(step, ns)
-            self.now = max(self.now, needed)
+            self._start_in(step, ns)
+            self.now = max(self.now, self.arrivals.get(step, 0.0))
             starts.append(self.now)
             self.now += ns
             self._start_out(step)
@@ -153,21 +154,19 @@ class _Run:
             self._free_from(i, step)
         return True
 
-    def _start_in(self, step: int, ns: float) -> float:
-        """Start copies in while step `step` waits or runs; returns when all that it needs has come."""
-        needed = 0.0
+    def _start_in(self, step: int, ns: float) -> None:
+        """Start copies in while step `step` waits or runs: all that it needs, then what fits."""
         while self.waiting and self.parts[self.waiting[0]].end <= step:
-            needed = max(needed, self._fetch(self.waiting.popleft(), step))
+            self._fetch(self.waiting.popleft(), step)
         if not self.prefetch:
-            return needed
+            return
         skipped: list[int] = []
-        begun = max(self.now, needed)
+        begun = max(self.now, self.arrivals.get(step, 0.0))
         while self.waiting and len(skipped) < _LOOK_AHEAD:
             i = self.waiting[0]
             part = self.parts[i]
             out = self.out_times[i]
-            gone = part.start <= step and (part.ready is None or (out is not None and out[1] <= begun + ns))
-            if not gone:
+            if part.start > step or (part.ready is not None and (out is None or self.released[i] > step)):
                 skipped.append(self.waiting.popleft())
                 continue
             if max(self.in_free, self.now, out[1] if out else 0.0) > begun + ns:
@@ -178,12 +177,12 @@ class _Run:
             self.load[step : part.end] += self._held(i)
             self._fetch(i, step)
         self.waiting.extendleft(reversed(skipped))
-        return needed
 
-    def _fetch(self, i: int, step: int) -> float:
+    def _fetch(self, i: int, step: int) -> None:
         out = self.out_times[i]
         start = max(self.in_free, self.now, out[1] if out is not None else 0.0)
         self.in_free = end = start + self.problem.rates.in_ns(self._nbytes(i))
         self.in_times[i] = (start, end)
         self.fetched[i] = step
-        return end
+        needed_by = self.parts[i].end
+        self.arrivals[needed_by] = max(self.arrivals.get(needed_by, 0.0), end)
