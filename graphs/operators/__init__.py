@@ -11,7 +11,7 @@ from kgrun.graphs.operators.base import InferenceError, OpCall, OpSchema, Tensor
 
 FAMILIES = (
     *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
-    *("losses", "gradients", "optimizers", "quantization", "recurrent"),
+    *("losses", "gradients", "optimizers", "quantization", "recurrent", "attention"),
 )
 _loaded = False
 

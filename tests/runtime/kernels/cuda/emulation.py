@@ -181,7 +181,7 @@ def compare(call: OpCall, got: Sequence[Array], want: Sequence[Array]) -> None:
             )
 
 
-_SUMS = ("linear", "nn", "reduction", "losses", "gradients", "recurrent")
+_SUMS = ("linear", "nn", "reduction", "losses", "gradients", "recurrent", "attention")
 
 
 def _scale(call: OpCall) -> float:
