@@ -13,7 +13,7 @@ FAMILIES = (
     *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
     *("selection", "indexing", "scans", "rearrangement", "normalization"),
     *("resampling", "transposed", "contraction"),
-    *("losses", "gradients", "optimizers"),
+    *("losses", "gradients", "optimizers", "quantization", "recurrent", "attention"),
 )
 _loaded = False
 

@@ -69,7 +69,7 @@ def coordinates(rank: int, flat: str, index: str) -> str:
     return " ".join(lines)
 
 
-def _tap(kernel: Sequence[int], tap: str, index: str) -> str:
+def tap_place(kernel: Sequence[int], tap: str, index: str) -> str:
     """C statements: where tap `tap` of the window at y0, y1, … reads: `inside`, and `place` within one channel."""
     rank = len(kernel)
     lines = [f"{index} place = 0; bool inside = true;"]
@@ -100,7 +100,7 @@ def _implicit(call: OpCall, window: Window, group: int, index: str, *, biased: b
     {index} b = ({index})c;
     {coordinates(rank, "b", index)}
     const {index} channel = ({index})i / {taps}, tap = ({index})i % {taps};
-    {_tap(kernel, "tap", index)}
+    {tap_place(kernel, "tap", index)}
     return inside ? (S)x[(b * channels + first + channel) * plane + place] : S(0.0f);
   }}
   __device__ __forceinline__ void store(long long r, long long c, T s) const {{
@@ -147,7 +147,7 @@ typedef {compute_type(x.dtype)} T;
       const E* taps = w + (filter * ({index})depth + channel) * {taps};
 #pragma unroll
       for (int tap = 0; tap < {taps}; ++tap) {{
-        {_tap(kernel, "tap", index)}
+        {tap_place(kernel, "tap", index)}
         if (inside) s += (T)plane_x[place] * (T)taps[tap];
       }}
     }}

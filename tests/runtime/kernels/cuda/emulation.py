@@ -222,7 +222,10 @@ def compare(call: OpCall, got: Sequence[Array], want: Sequence[Array]) -> None:
             )
 
 
-_SUMS = ("linear", "nn", "reduction", "normalization", "transposed", "contraction", "losses", "gradients")
+_SUMS = (
+    *("linear", "nn", "reduction", "normalization", "transposed", "contraction"),
+    *("losses", "gradients", "recurrent", "attention"),
+)
 
 
 def _scale(call: OpCall) -> float:
