@@ -16,6 +16,14 @@ class Memory(StrEnum):
     none = "none"
 
 
+class RunMemory(StrEnum):
+    """Memory modes of a run."""
+
+    planned = "planned"
+    none = "none"
+    single = "single"
+
+
 class Target(StrEnum):
     """Devices that a plan can be made for without having one."""
 
@@ -115,6 +123,10 @@ TargetDevice = Annotated[Target, option("--target", help="Kind of device to lowe
 MemoryMode = Annotated[
     Memory,
     option("--memory", help="planned packs by lifetime, pool allocates step by step, none shares nothing."),
+]
+RunMemoryMode = Annotated[
+    RunMemory,
+    option("--memory", help="planned packs by lifetime, none shares nothing, single runs node by node."),
 ]
 MemoryLimit = Annotated[
     str | None, option("--memory-limit", metavar="SIZE", help="Most bytes the run may take: 4GiB, 4GB, 4096.")

@@ -119,7 +119,7 @@ def command(
     timing: opt.TimingMethod = opt.TimingChoice.auto,
     roofline: opt.Roofline = True,
     precision: opt.Precision = opt.PrecisionChoice.float32,
-    memory: opt.MemoryMode = opt.Memory.planned,
+    memory: opt.RunMemoryMode = opt.RunMemory.planned,
     memory_limit: opt.MemoryLimit = None,
     host_memory_limit: opt.HostMemoryLimit = None,
     pool_unit: opt.PoolUnit = None,
@@ -240,15 +240,15 @@ class Work:
     def run(self, output: Output, graph: KernelGraph, given: Mapping[str, Any]) -> tuple[RunReport, KgrunError | None]:
         """The report, and the error that ends the command after it where outputs differ."""
         from kgrun.cli.progress import phase
-        from kgrun.runtime.session import Session
+        from kgrun.runtime.sessions import open_session
 
         with phase("preparing", output):
             tell = watchdog.tell if watchdog.supervised() else None
-            session = Session(graph, values=given, tell=tell, **self.settings)
+            session = open_session(graph, values=given, tell=tell, **self.settings)
         with session, phase("running", output):
-            wanted = self.expectation.read(session.bound)
             # Nothing that an earlier run left may pass for what is compared.
-            report = session.run(given, poison=wanted is not None, **self.loop)
+            report = session.run(given, poison=self.expectation.file is not None, **self.loop)
+            wanted = self.expectation.read(report.program.graph)
         return judge_checks(*self.expectation.judge(report, wanted))
 
 

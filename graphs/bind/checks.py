@@ -59,15 +59,20 @@ def check(bound: BoundGraph, target: str) -> tuple[Warning, ...]:
     _check_sizes(bound)
     faults: list[GraphError] = list(refused(bound.source))
     for node in bound.nodes:
-        faults.extend(_inplace_faults(bound, node))
-        faults.extend(_clear_faults(bound, node))
-        if node.launch is not None:
-            faults.extend(_launch_faults(bound, node, target))
+        faults.extend(node_faults(bound, node, target))
     faults.extend(_sharing_faults(bound))
     if faults:
         faults[0].others = tuple(faults[1:])
         raise faults[0]
     return (*_warnings(bound), *ignored(bound.source))
+
+
+def node_faults(bound: BoundGraph, node: BoundNode, target: str) -> Iterator[GraphError]:
+    """What is wrong with one node: in-place requests, clears, its launch."""
+    yield from _inplace_faults(bound, node)
+    yield from _clear_faults(bound, node)
+    if node.launch is not None:
+        yield from _launch_faults(bound, node, target)
 
 
 def _check_sizes(bound: BoundGraph) -> None:

@@ -11,8 +11,9 @@ from kgrun.graphs.bind.launches import NodeScope, bind_launch, bind_workspace
 from kgrun.graphs.bind.links import Links, link
 from kgrun.graphs.bind.presets import inplace_of
 from kgrun.graphs.bind.tensors import check_declared, external_type, host_value, role_of, undefined
-from kgrun.graphs.bind.unsupported import shapes_unknown
+from kgrun.graphs.bind.unsupported import decided_while_running, shapes_unknown
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor
+from kgrun.graphs.control import is_control
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import infer, lookup
 from kgrun.graphs.operators.base import InferenceError, OpCall, TensorType
@@ -55,7 +56,7 @@ def bind(
             help="add nodes, or pass --allow-empty",
         )
     links = link(graph)
-    binder = _Binder(graph, links, bind_dims(graph, dims or {}), values or {})
+    binder = Binder(graph, links, bind_dims(graph, dims or {}), values or {})
     nodes = binder.bind_nodes()
     tensors = _tensors(binder, nodes)
     outputs = checks.graph_outputs(graph, tensors)
@@ -68,13 +69,23 @@ def bind(
     return BoundGraph(graph, binder.dims, tensors, nodes, outputs, warnings, values or {})
 
 
-class _Binder:
-    """Walks the nodes in execution order and remembers the type of each tensor met."""
+class Binder:
+    """Walks the nodes in execution order and remembers the type of each tensor met.
+
+    Args:
+        run_time: nodes are bound while the graph runs: an operator whose shapes depend on elements is let through.
+    """
 
     def __init__(
-        self, graph: KernelGraph, links: Links, dims: dict[str, int], values: Mapping[str, np.ndarray[Any, Any]]
+        self,
+        graph: KernelGraph,
+        links: Links,
+        dims: dict[str, int],
+        values: Mapping[str, np.ndarray[Any, Any]],
+        *,
+        run_time: bool = False,
     ) -> None:
-        self.graph, self.links, self.dims, self.values = graph, links, dims, values
+        self.graph, self.links, self.dims, self.values, self.run_time = graph, links, dims, values, run_time
         self.types: dict[str, TensorType] = {}
         self.external: list[str] = []  # in the order met (S12)
 
@@ -83,7 +94,7 @@ class _Binder:
         nodes = []
         for index, position in enumerate(self.links.order):
             before = tuple(sorted(index_of[p] for p in self.links.predecessors[position]))
-            nodes.append(self._bind_node(index, position, before))
+            nodes.append(self.bind_node(index, position, before))
         return tuple(nodes)
 
     def external_type(self, name: str) -> TensorType:
@@ -95,7 +106,8 @@ class _Binder:
             self.external.append(name)
         return self.types[name]
 
-    def _bind_node(self, index: int, position: int, predecessors: tuple[int, ...]) -> BoundNode:
+    def bind_node(self, index: int, position: int, predecessors: tuple[int, ...]) -> BoundNode:
+        """One node; the types of its inputs are known, those of its outputs are remembered."""
         node = self.graph.nodes[position]
         inputs = self.links.inputs[position]
         scope = NodeScope(self.graph, position, self.dims)
@@ -152,6 +164,8 @@ class _Binder:
     def _infer(
         self, scope: NodeScope, node: OpNode, inputs: tuple[str | None, ...], types: tuple[TensorType | None, ...]
     ) -> OpCall:
+        if is_control(node):
+            raise decided_while_running(self.graph, scope.position, node.op)
         try:
             schema = lookup(node.op)
             known = tuple(
@@ -165,12 +179,12 @@ class _Binder:
             raise error.at(self.graph.place("nodes", scope.position, *error.path)) from None
         except GraphError as error:
             raise error.at(self.graph.place("nodes", scope.position, "op")) from None
-        if not call.exact:
+        if not call.exact and not self.run_time:
             raise shapes_unknown(self.graph, scope.position, node.op)
         return call
 
 
-def _tensors(binder: _Binder, nodes: tuple[BoundNode, ...]) -> dict[str, BoundTensor]:
+def _tensors(binder: Binder, nodes: tuple[BoundNode, ...]) -> dict[str, BoundTensor]:
     """All tensors: declared inputs in order, discovered ones, node outputs, what no node touches."""
     graph, links = binder.graph, binder.links
     index_of = {node.position: node.index for node in nodes}
