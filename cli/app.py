@@ -22,6 +22,7 @@ COMMANDS = {
     "validate": "validate",
     "import": "import_",
     "explain": "explain",
+    "run-op": "run_op",
     "diff": "diff",
     "schema": "schema",
     "doctor": "doctor",

@@ -196,6 +196,9 @@ AllowSkip = Annotated[
 ]
 
 # What is found out when something fails, or is slow to start.
+ReuseOutputs = Annotated[
+    bool, option("--reuse-outputs", help="Node by node: write outputs into the same memory in every run.")
+]
 SyncEach = Annotated[
     bool, option("--sync-each", help="Wait after each kernel, so that a fault names the kernel it is of.")
 ]

@@ -15,6 +15,8 @@ from kgrun.runtime.session import Session
 SINGLE = "single"
 # Settings of planned runs that mean nothing node by node.
 _PLANNED_ONLY = ("planner", "time_limit", "max_chunk", "graph_replay", "streams", "checks", "allow_skip")
+# A plan gives outputs the same bytes in every run as it is.
+_EAGER_ONLY = ("reuse_outputs",)
 
 
 def open_session(graph: KernelGraph, *, memory: str = "planned", **settings: Any) -> Session | EagerSession:
@@ -22,7 +24,7 @@ def open_session(graph: KernelGraph, *, memory: str = "planned", **settings: Any
 
     Args:
         memory: "planned", "none" or "single".
-        settings: as `Session` has them.
+        settings: as `Session` and `EagerSession` have them; those of the other kind mean nothing.
 
     Raises:
         UsageError: KG240 for checks or skipped kernels of a graph that runs node by node.
@@ -30,8 +32,9 @@ def open_session(graph: KernelGraph, *, memory: str = "planned", **settings: Any
     """
     reason = run_time_reason(graph)
     if memory != SINGLE and reason is None:
+        planned = {key: value for key, value in settings.items() if key not in _EAGER_ONLY}
         try:
-            return Session(graph, memory=memory, **settings)  # type: ignore[arg-type]  # the user's word was checked
+            return Session(graph, memory=memory, **planned)  # type: ignore[arg-type]  # the user's word was checked
         except (RunTimeOnly, ValueUnknown) as error:  # binding comes first: nothing was opened
             reason = error.message
     why = reason or "--memory single asks for it"

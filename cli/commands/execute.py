@@ -123,6 +123,7 @@ def command(
     memory_limit: opt.MemoryLimit = None,
     host_memory_limit: opt.HostMemoryLimit = None,
     pool_unit: opt.PoolUnit = None,
+    reuse_outputs: opt.ReuseOutputs = False,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
     check: opt.Check = None,
@@ -168,6 +169,7 @@ def command(
         "graph_replay": graph,
         "streams": streams.value,
         "precision": precision.value,
+        "reuse_outputs": reuse_outputs,
     } | check_options(check, schedule, allow_skip)
     loop = {
         "iterations": iterations,

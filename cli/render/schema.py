@@ -253,23 +253,6 @@ def _import() -> Schema:
     return record(common | {"source": STRING, "kind": STRING, "graph": graph} | counts | {"files": files})
 
 
-def _doctor() -> Schema:
-    component = record(
-        {
-            "component": STRING,
-            "status": {"enum": ["ok", "missing", "broken"]},
-            "version": maybe(STRING),
-            "why": STRING,
-            "part": STRING,
-            "install": maybe(STRING),
-            "detail": maybe(STRING),
-        }
-    )
-    ability = record({"name": STRING, "able": BOOLEAN, "reason": maybe(STRING)})
-    common = {key: COMMON[key] for key in ("schema_version", "ok")}
-    return record(common | {"platform": STRING, "components": rows(component), "abilities": rows(ability)})
-
-
 def _failure() -> Schema:
     members: dict[str, Schema] = {"schema_version": {"const": 1}, "ok": {"const": False}}
     return record(members | FAILURE)
@@ -280,6 +263,7 @@ def report_schema() -> Schema:
     from kgrun.cli.render.metrics import describe
     from kgrun.cli.render.schema_diff import diff_document
     from kgrun.cli.render.schema_measured import kernel_row
+    from kgrun.cli.render.schema_tools import doctor_schema, run_op_schema
 
     documents = {
         "execute": _execute(),
@@ -289,7 +273,8 @@ def report_schema() -> Schema:
         "explain": _explain(),
         "import": _import(),
         "diff": diff_document(),
-        "doctor": _doctor(),
+        "doctor": doctor_schema(),
+        "run_op": run_op_schema(),
         "failure": _failure(),
     }
     definitions = documents | {"kernel_row": kernel_row(), "error": ERROR, "stats": STATS, "memory": MEMORY}

@@ -67,6 +67,7 @@ class Executor:
     Attributes:
         recorder: what ran, for the report.
         pinned: the static copies of pinned results (S38).
+        kept: blocks of outputs of the run before, for the same outputs to be written into again (S132).
         bind_ns: spent so far on binding, lowering and preparing nodes.
         wrote: called with a parameter's block before a step overwrites it.
     """
@@ -79,6 +80,7 @@ class Executor:
         self.recorder = Recorder(device)
         self.pinned: dict[str, Tensor] = {}
         self.wrote: Callable[[Block], None] | None = None
+        self.kept: dict[str, Block] = {}
         self.bind_ns = 0
 
     def run(
@@ -234,6 +236,12 @@ class Executor:
                 elif buffer.memory_class is MemoryClass.CONSTANT:
                     blocks.append(store.promised(buffer.name, _folded(program, buffer.name), MemoryClass.CONSTANT))
                 else:
+                    kept = self.kept.pop(buffer.name, None) if frame.outer is None else None
+                    if kept is not None and kept.nbytes == buffer.nbytes:
+                        blocks.append(kept)
+                        continue
+                    if kept is not None:
+                        store.release(kept)
                     blocks.append(store.block(frame.path + buffer.name, buffer.nbytes, buffer.memory_class))
             if program.program.steps:
                 self._issue(frame, program, blocks)

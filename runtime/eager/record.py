@@ -11,7 +11,7 @@ from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.schema.nodes import OpNode
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.memory.alignment import held_bytes
-from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
+from kgrun.runtime.memory.plan_types import UNPLANNED, MemoryPlan, Placement
 from kgrun.runtime.program import (
     ArrayRef,
     Buffer,
@@ -196,7 +196,7 @@ class Recorder:
             reads=all_there(step.reads), writes=all_there(step.writes),
         )  # fmt: skip
 
-    def plan(self, store: Store, mode: str) -> MemoryPlan:
+    def plan(self, store: Store) -> MemoryPlan:
         """Memory as the last run took it: `lower_bound_bytes` is the most that was in use at once."""
         usage, lowest = store.usage, store.lowest or 0
         last = max(len(self.rows) - 1, 0)
@@ -211,7 +211,7 @@ class Recorder:
             )  # fmt: skip
         return MemoryPlan(
             placements=tuple(placements), static_bytes=usage.static, dynamic_bytes=usage.peak,
-            lower_bound_bytes=usage.peak, no_reuse_bytes=usage.taken, optimal=True, planner=mode, plan_ns=0,
+            lower_bound_bytes=usage.peak, no_reuse_bytes=usage.taken, optimal=True, planner=UNPLANNED, plan_ns=0,
             peak_step=None, note="as the run took it: nothing was planned",
         )  # fmt: skip
 

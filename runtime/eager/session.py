@@ -45,6 +45,7 @@ class EagerSession:
         values: input arrays known already.
         memory_limit: most bytes to hold at once.
         schedule: order of threads and blocks of custom kernels on the CPU.
+        reuse_outputs: outputs of the same size lie in the same bytes in every run (S132).
         reason: why the graph can only be run so, where that is known; None where it could be planned.
 
     Raises:
@@ -65,6 +66,7 @@ class EagerSession:
         schedule: str = "forward",
         sync_each: bool = False,
         tell: Tell | None = None,
+        reuse_outputs: bool = False,
         reason: str | None = None,
     ) -> None:
         self.graph, self.seed = graph, seed
@@ -75,7 +77,7 @@ class EagerSession:
         with ExitStack() as undo:
             check_names(graph, self._given)
             with self._phases("bind"):
-                self._warnings = self._checked(strict, allow_empty)
+                self._warnings = self._checked(strict, allow_empty, asked=reason is None)
             with self._phases("open device"):
                 self.device, self.fallback_reason = open_device(device) if isinstance(device, str) else (device, None)
             if isinstance(device, str):
@@ -87,6 +89,7 @@ class EagerSession:
             pool = DirectPool(self.device, memory_limit)
             undo.callback(pool.close)
             self.store = Store(self.device, pool)
+            self._reuse = reuse_outputs
             self._executor = Executor(self.device, self.store, watch, self._given, seed, sync_each)
             self._outputs: list[Tensor] = []
             self._told_ns = 0  # of the executor's bind_ns, already among the phases
@@ -96,8 +99,8 @@ class EagerSession:
         shapes = {name: array.shape for name, array in self._given.items()}
         return {**dims_from_shapes(self.graph, shapes), **self._dims}
 
-    def _checked(self, strict: bool, allow_empty: bool) -> tuple[Warning, ...]:
-        """What can be checked before the run; warnings.
+    def _checked(self, strict: bool, allow_empty: bool, asked: bool) -> tuple[Warning, ...]:
+        """What can be checked before the run; warnings. `asked`: nobody wanted a plan.
 
         A graph of which all is known is bound as ever, so that it meets the same errors in every mode.
         """
@@ -120,8 +123,8 @@ class EagerSession:
                 help=self.reason,
             )
         text = f"nothing is planned, the graph runs node by node: {self.reason}"
-        found = (Warning("W-NODE-BY-NODE", text), *ignored(graph))
-        if strict:
+        found = (*(() if asked else (Warning("W-NODE-BY-NODE", text),)), *ignored(graph))
+        if strict and found:
             raise GraphError(found[0].message, code="KG399", where=graph.place(*found[0].path))
         return found
 
@@ -174,12 +177,21 @@ class EagerSession:
         return self._report(measured, per_step)
 
     def _once(self) -> None:
-        for tensor in self._outputs:
-            self.store.release(tensor.block)
+        self._executor.kept = {}
+        for name, tensor in zip(self._body.outputs, self._outputs, strict=False):
+            if self._reuse and tensor.block.refs == 1 and tensor.block.address is not None:
+                self._executor.kept[name] = tensor.block
+            else:
+                self.store.release(tensor.block)
         self._outputs = []
         self.store.start_run()
         self._executor.recorder.start_run()
-        self._outputs = self._executor.run(self._body, {})
+        try:
+            self._outputs = self._executor.run(self._body, {})
+        finally:
+            for block in self._executor.kept.values():
+                self.store.release(block)
+            self._executor.kept = {}
 
     def _take_inputs(self, inputs: Mapping[str, Array]) -> None:
         """Keep what is given, bind dimensions to it, and refill the inputs that are on the device."""
@@ -241,7 +253,7 @@ class EagerSession:
         self._told_ns = self._executor.bind_ns
         report = RunReport(
             program=program,
-            plan=recorder.plan(store, "single"),
+            plan=recorder.plan(store),
             device=self.device.info,
             outputs=outputs,
             steps=step_reports(program, measured),
