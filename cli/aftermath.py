@@ -120,7 +120,7 @@ class Aftermath:
         watchdog.die_with_parent()
         work = self.work
         settings = {"sync_each": True} | ({"streams": "file"} if "streams" in work.settings else {})
-        once = {"iterations": 1, "warmup": 0, "duration": None, "per_step": False}
+        once = {"iterations": 1, "warmup": 0, "duration": None, "per_step": False, "dump": None}
         self.work = dataclasses.replace(work, settings=work.settings | settings, loop=work.loop | once)  # type: ignore
         self.run(output)
         output.emit(document=dict, report=list)

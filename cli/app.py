@@ -23,6 +23,7 @@ COMMANDS = {
     "import": "import_",
     "explain": "explain",
     "run-op": "run_op",
+    "dump-check": "dump_check",
     "diff": "diff",
     "schema": "schema",
     "doctor": "doctor",

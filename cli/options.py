@@ -195,6 +195,20 @@ AllowSkip = Annotated[
     bool, option("--allow-skip", help="Leave out kernels that cannot run on the device, and what needs them.")
 ]
 
+# What is written while the graph runs.
+DumpNames = Annotated[
+    list[str] | None,
+    option("--dump", env=False, metavar="NAMES", help="Write tensors, or what nodes make, to files: a,b; or all."),
+]
+DumpDir = Annotated[str | None, option("--dump-dir", env=False, metavar="DIR", help="Folder of --dump.")]
+DumpIterations = Annotated[
+    str | None,
+    option("--dump-iterations", env=False, metavar="LIST", help="Iterations of --dump: 0 (default), 0|3-5, all."),
+]
+DumpConfigFile = Annotated[
+    str | None, option("--dump-config", env=False, metavar="FILE", help="Dump as a JSON configuration says.")
+]
+
 # What is found out when something fails, or is slow to start.
 ReuseOutputs = Annotated[
     bool, option("--reuse-outputs", help="Node by node: write outputs into the same memory in every run.")

@@ -26,6 +26,7 @@ from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.devices.cuda_libraries import Precision
+from kgrun.runtime.dump import DumpConfig
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
 from kgrun.runtime.host_memory import HostMemory
@@ -219,6 +220,7 @@ class Session:
         roofline: bool = False,
         observers: Sequence[Observer] = (),
         first: bool = False,
+        dump: DumpConfig | None = None,
     ) -> RunReport:
         """Run the graph and report.
 
@@ -237,6 +239,7 @@ class Session:
             roofline: also measure the device's peak rates, once a device.
             observers: called around every step of one further run.
             first: time one run before all others, which does not count, as the phase "first run".
+            dump: write tensors to files; times are then those of the steps alone, and there is no warm-up.
 
         Raises:
             KgrunError: for inputs that do not fit and for faults of the device.
@@ -251,9 +254,19 @@ class Session:
         with self._phases("run"), blaming(lambda: self.program):
             if self._watch.settings.names:
                 return self._report(self._watch.run(loaded, iterations or 1))
+            if dump is not None:
+                return self._dumped(dump, count)
             measured = self._measure(amount, observers, poison, first)
         report = self._report(measured)
         return replace(report, roofline=self.device.roofline()) if roofline else report
+
+    def _dumped(self, config: DumpConfig, iterations: int) -> RunReport:
+        from kgrun.runtime.dump.writer import Dump, run_dumped
+
+        dump, bound = Dump(config, self.device.info.index), self.bound
+        host = lambda name: host_array(bound, bound.tensors[name], self._given, self.seed)  # noqa: E731
+        report = self._report(run_dumped(self._loaded, iterations, dump, host))
+        return dump.noted(report)
 
     def _measure(self, amount: Amount, observers: Sequence[Observer], poison: bool, first: bool) -> Measured:
         loaded, before_last = self._loaded, self._loaded.poison if poison else None

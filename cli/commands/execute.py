@@ -15,6 +15,7 @@ from kgrun.cli.aftermath import Aftermath, tracing
 from kgrun.cli.boundary import command_line
 from kgrun.cli.checks import check_options, judge_checks, without_result
 from kgrun.cli.cold import cold_report as make_cold_report
+from kgrun.cli.dump import dump_line, dump_options
 from kgrun.cli.entry import STARTED
 from kgrun.cli.load import GraphOptions, read_graph
 from kgrun.cli.output import Output
@@ -135,6 +136,10 @@ def command(
     equal_nan: opt.EqualNan = False,
     output_dir: opt.OutputDir = None,
     save_outputs: opt.SaveOutputs = None,
+    dump: opt.DumpNames = None,
+    dump_dir: opt.DumpDir = None,
+    dump_iterations: opt.DumpIterations = None,
+    dump_config: opt.DumpConfigFile = None,
     sync_each: opt.SyncEach = False,
     repro: opt.Repro = None,
     repro_always: opt.ReproAlways = False,
@@ -171,7 +176,7 @@ def command(
         "precision": precision.value,
         "reuse_outputs": reuse_outputs,
     } | check_options(check, schedule, allow_skip)
-    loop = {
+    loop: dict[str, Any] = {
         "iterations": iterations,
         "warmup": warmup,
         "duration": check_number(duration, "--duration", positive=True),
@@ -180,6 +185,11 @@ def command(
         "roofline": roofline,
     }
     loop |= {"first": True} if cold_report else {}
+    dumping = dump_options(dump, dump_dir, dump_iterations, dump_config)
+    if dumping is not None and check:
+        raise UsageError("--check and --dump exclude each other: each watches runs of its own", code="KG240")
+    if dumping is not None:
+        loop["dump"] = dumping
     work = Work(
         GraphOptions(file, allow_external_data=allow_external_data),
         input or (),
@@ -274,6 +284,8 @@ def show_run(
             yield timing.comparison_table(report.comparisons)
         warnings = documents.all_warnings(report.program, *report.warnings)
         yield from memory_part.warning_sections(warnings, output.verbose)
+        if report.dump is not None:
+            yield dump_line(report.dump)
         if report.repro is not None:
             yield f"\nto run it again: {report.repro}"
         if cold is not None:

@@ -167,10 +167,11 @@ def _execute() -> Schema:
             "comparisons": rows(COMPARISON),
             "cold": COLD,
             "repro": STRING,
+            "dump": record({"folder": STRING, "files": COUNT, "nbytes": COUNT}),
             "warnings": rows(WARNING),
         }
     )
-    return record(members, optional=("total_samples_ns", "cold", "repro", *FAILURE))
+    return record(members, optional=("total_samples_ns", "cold", "repro", "dump", *FAILURE))
 
 
 def _plan() -> Schema:
@@ -263,7 +264,7 @@ def report_schema() -> Schema:
     from kgrun.cli.render.metrics import describe
     from kgrun.cli.render.schema_diff import diff_document
     from kgrun.cli.render.schema_measured import kernel_row
-    from kgrun.cli.render.schema_tools import doctor_schema, run_op_schema
+    from kgrun.cli.render.schema_tools import doctor_schema, dump_check_schema, run_op_schema
 
     documents = {
         "execute": _execute(),
@@ -275,6 +276,7 @@ def report_schema() -> Schema:
         "diff": diff_document(),
         "doctor": doctor_schema(),
         "run_op": run_op_schema(),
+        "dump_check": dump_check_schema(),
         "failure": _failure(),
     }
     definitions = documents | {"kernel_row": kernel_row(), "error": ERROR, "stats": STATS, "memory": MEMORY}

@@ -1,4 +1,4 @@
-"""The JSON Schema of what `doctor`, and `run-op` with `--list` or `--describe`, print."""
+"""The JSON Schema of what `doctor`, `dump-check`, and `run-op` with `--list` or `--describe`, print."""
 
 from __future__ import annotations
 
@@ -21,6 +21,21 @@ def doctor_schema() -> Schema:
     ability = record({"name": STRING, "able": BOOLEAN, "reason": maybe(STRING)})
     common = {key: COMMON[key] for key in ("schema_version", "ok")}
     return record(common | {"platform": STRING, "components": rows(component), "abilities": rows(ability)})
+
+
+def dump_check_schema() -> Schema:
+    """What a dump configuration says; null: all."""
+    dump = record(
+        {
+            "enabled": BOOLEAN,
+            "folder": STRING,
+            "kernels": maybe(rows(STRING)),
+            "parts": rows({"enum": ["inputs", "outputs"]}),
+            "iterations": maybe(rows(rows(COUNT))),
+            "devices": rows(COUNT),
+        }
+    )
+    return record({key: COMMON[key] for key in ("schema_version", "ok")} | {"dump": dump})
 
 
 def run_op_schema() -> Schema:

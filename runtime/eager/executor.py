@@ -67,6 +67,7 @@ class Executor:
     Attributes:
         recorder: what ran, for the report.
         pinned: the static copies of pinned results (S38).
+        observe: called with each tensor of the whole graph when it is made, or read first where it comes from outside.
         kept: blocks of outputs of the run before, for the same outputs to be written into again (S132).
         bind_ns: spent so far on binding, lowering and preparing nodes.
         wrote: called with a parameter's block before a step overwrites it.
@@ -80,6 +81,7 @@ class Executor:
         self.recorder = Recorder(device)
         self.pinned: dict[str, Tensor] = {}
         self.wrote: Callable[[Block], None] | None = None
+        self.observe: Callable[[str, Tensor], None] | None = None
         self.kept: dict[str, Block] = {}
         self.bind_ns = 0
 
@@ -170,6 +172,8 @@ class Executor:
                 continue
             if frame.outer is None and name is not None:
                 self.recorder.types[name] = tensor.type
+                if self.observe is not None:
+                    self.observe(name, tensor)
             if name is not None and frame.left.get(name, 0):
                 frame.tensors[name] = tensor
             else:
@@ -197,6 +201,8 @@ class Executor:
             types.append(self._known(body, name, tensor) if i in host else tensor.type)
             if name in body.statics:
                 roles[name] = body.role(name)
+                if self.observe is not None and frame.outer is None:
+                    self.observe(name, tensor)
         program = body.known_program(position, tuple(types))
         if program is None:
             started = perf_counter_ns()

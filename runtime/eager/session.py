@@ -20,7 +20,10 @@ from kgrun.runtime.checks import Watch, check_settings
 from kgrun.runtime.culprit import Tell
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device
+from kgrun.runtime.dump import DumpConfig
+from kgrun.runtime.dump.writer import Dump
 from kgrun.runtime.eager.body import Body
+from kgrun.runtime.eager.dump import EagerDump
 from kgrun.runtime.eager.executor import Executor
 from kgrun.runtime.eager.store import Block, DirectPool, Store, Tensor
 from kgrun.runtime.host_data import Array, check_array, check_names
@@ -137,6 +140,7 @@ class EagerSession:
         duration: float | None = None,
         per_step: bool = True,
         poison: bool = False,
+        dump: DumpConfig | None = None,
         **others: Any,
     ) -> RunReport:
         """Run the graph and report; arguments as `Session.run` has them, those of planned runs mean nothing here.
@@ -161,20 +165,32 @@ class EagerSession:
             updated = bool(restore.kept)
             count = iterations or (10 if on_gpu and not updated else 1)
             measured = Measured(warmup=warm)
+            dumper = None
+            if dump is not None:
+                dumper = EagerDump(Dump(dump, self.device.info.index), self._body, store)
+            self._executor.observe = dumper
             deadline = None if duration is None else monotonic() + duration
             while (
                 (len(measured.totals) < count) if deadline is None else (not measured.totals or monotonic() < deadline)
             ):
                 store.poisoned = poison and deadline is None and len(measured.totals) == count - 1
-                start, bound = self.device.record(), self._executor.bind_ns
+                if dumper is not None:
+                    dumper.start(len(measured.totals))
+                start, apart = self.device.record(), self._apart(dumper)
                 self._once()
                 took = self.device.elapsed_ns(start, self.device.record())
-                # Binding is paid once, by whichever run meets new types first: no part of what a run takes.
-                measured.totals.append(max(took - (self._executor.bind_ns - bound), 0))
+                # Binding is paid once, by whichever run meets new types first.
+                measured.totals.append(max(took - (self._apart(dumper) - apart), 0))
             store.poisoned = False
+            self._executor.observe = None
             recorder.settle()
             self.device.synchronize()
-        return self._report(measured, per_step)
+        report = self._report(measured, per_step)
+        return report if dumper is None else dumper.dump.noted(report)
+
+    def _apart(self, dumper: EagerDump | None) -> int:
+        """Nanoseconds spent so far on what is no part of a run."""
+        return self._executor.bind_ns + (0 if dumper is None else dumper.spent_ns)
 
     def _once(self) -> None:
         self._executor.kept = {}
