@@ -60,6 +60,7 @@ def command(
     iterations: opt.Iterations = None,
     warmup: opt.Warmup = None,
     duration: opt.Duration = None,
+    precision: opt.Precision = opt.PrecisionChoice.float32,
     memory_limit: opt.MemoryLimit = None,
     reuse_outputs: opt.ReuseOutputs = False,
     sync_each: opt.SyncEach = False,
@@ -82,6 +83,7 @@ def command(
         "seed": seed,
         "memory_limit": parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None,
         "sync_each": sync_each,
+        "precision": precision.value,
     }
     if not time:
         settings["reuse_outputs"] = reuse_outputs

@@ -20,6 +20,7 @@ from kgrun.runtime.checks import Watch, check_settings
 from kgrun.runtime.culprit import Tell
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device
+from kgrun.runtime.devices.cuda_libraries import Precision
 from kgrun.runtime.dump import DumpConfig
 from kgrun.runtime.dump.writer import Dump
 from kgrun.runtime.eager.body import Body
@@ -44,7 +45,7 @@ class EagerSession:
     """A graph on a device, run node by node. A context manager; `close` releases the device.
 
     Args:
-        graph, device, dims, seed, strict, allow_empty, sync_each, tell: as `Session` has them.
+        graph, device, dims, seed, strict, allow_empty, sync_each, tell, precision: as `Session` has them.
         values: input arrays known already.
         memory_limit: most bytes to hold at once.
         schedule: order of threads and blocks of custom kernels on the CPU.
@@ -70,6 +71,7 @@ class EagerSession:
         sync_each: bool = False,
         tell: Tell | None = None,
         reuse_outputs: bool = False,
+        precision: Precision = "float32",
         reason: str | None = None,
     ) -> None:
         self.graph, self.seed = graph, seed
@@ -82,7 +84,8 @@ class EagerSession:
             with self._phases("bind"):
                 self._warnings = self._checked(strict, allow_empty, asked=reason is None)
             with self._phases("open device"):
-                self.device, self.fallback_reason = open_device(device) if isinstance(device, str) else (device, None)
+                found = open_device(device, precision=precision) if isinstance(device, str) else (device, None)
+                self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
             watch = Watch(check_settings((), schedule, self.device.info.kind))
