@@ -170,8 +170,8 @@ class Aftermath:
     def _bundle(
         self, error: KgrunError | None, graph: KernelGraph, folder: Path, outputs: Mapping[str, Any] | None = None
     ) -> Bundle:
+        from kgrun.graphs.bind.given import bind_given
         from kgrun.runtime.repro import Case, write_bundle
-        from kgrun.runtime.session import bind_given
 
         settings, wanted = self.work.settings, self.work.expectation
         dims, empty = settings.get("dims") or {}, bool(settings.get("allow_empty"))

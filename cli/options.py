@@ -20,6 +20,7 @@ class RunMemory(StrEnum):
     """Memory modes of a run."""
 
     planned = "planned"
+    pool = "pool"
     none = "none"
     single = "single"
 
@@ -126,7 +127,10 @@ MemoryMode = Annotated[
 ]
 RunMemoryMode = Annotated[
     RunMemory,
-    option("--memory", help="planned packs by lifetime, none shares nothing, single runs node by node."),
+    option(
+        "--memory",
+        help="planned packs by lifetime, pool allocates, none shares nothing, single: node by node.",
+    ),
 ]
 MemoryLimit = Annotated[
     str | None, option("--memory-limit", metavar="SIZE", help="Most bytes the run may take: 4GiB, 4GB, 4096.")

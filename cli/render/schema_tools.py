@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kgrun.cli.render.schema import BOOLEAN, COMMON, COUNT, STRING, Schema, mapping, maybe, record, rows
+from kgrun.cli.render.schema import COMMON
+from kgrun.cli.render.schema_parts import BOOLEAN, COUNT, STRING, Schema, mapping, maybe, record, rows
 
 
 def doctor_schema() -> Schema:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from kgrun.graphs.bind.dims import bind_dims, dims_from_shapes
+from kgrun.graphs.bind.given import bind_given
 from kgrun.graphs.bind.unsupported import RunTimeOnly, ignored, refused
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.control import run_time_reason
@@ -26,19 +27,21 @@ from kgrun.runtime.dump.writer import Dump
 from kgrun.runtime.eager.body import Body
 from kgrun.runtime.eager.dump import EagerDump
 from kgrun.runtime.eager.executor import Executor
-from kgrun.runtime.eager.store import Block, DirectPool, Store, Tensor
+from kgrun.runtime.eager.store import Block, Store, Tensor
 from kgrun.runtime.host_data import Array, check_array, check_names
 from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.lower.classes import alias_classes
 from kgrun.runtime.measure import Measured
+from kgrun.runtime.memory.pool.live import LivePool
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.report import RunReport, Transfer
-from kgrun.runtime.session import bind_given
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import judged, step_reports
 
 NOT_REPLAYED = "the graph runs node by node"
 _WARMUP_ON_GPU = 3
+# Bytes that the pool grows by: a GPU is slow to give memory, a host is not.
+_GPU_UNIT, _CPU_UNIT = 64 << 20, 1 << 20
 
 
 class EagerSession:
@@ -48,6 +51,7 @@ class EagerSession:
         graph, device, dims, seed, strict, allow_empty, sync_each, tell, precision: as `Session` has them.
         values: input arrays known already.
         memory_limit: most bytes to hold at once.
+        pool_unit: bytes that the pool of memory grows by.
         schedule: order of threads and blocks of custom kernels on the CPU.
         reuse_outputs: outputs of the same size lie in the same bytes in every run (S132).
         reason: why the graph can only be run so, where that is known; None where it could be planned.
@@ -64,6 +68,7 @@ class EagerSession:
         dims: Mapping[str, int] | None = None,
         values: Mapping[str, Array] | None = None,
         memory_limit: int | None = None,
+        pool_unit: int | None = None,
         seed: int = 0,
         strict: bool = False,
         allow_empty: bool = False,
@@ -92,7 +97,8 @@ class EagerSession:
             self._body = Body(
                 graph, [], bind_dims(graph, self._all_dims()), self.device.info.kind, self.device.info.arch
             )
-            pool = DirectPool(self.device, memory_limit)
+            unit = pool_unit or (_GPU_UNIT if self.device.info.kind != "cpu" else _CPU_UNIT)
+            pool = LivePool(self.device, unit=unit, limit=memory_limit)
             undo.callback(pool.close)
             self.store = Store(self.device, pool)
             self._reuse = reuse_outputs

@@ -4,72 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kgrun.graphs.data import numpy_dtype
-from kgrun.graphs.errors import DoesNotFit
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime.checks.skipped import POISON
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.memory.alignment import held_bytes
+from kgrun.runtime.memory.pool.live import LivePool
 from kgrun.runtime.program import MemoryClass
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
-
-
-class Pool(Protocol):
-    """Where blocks come from."""
-
-    def allocate(self, nbytes: int, name: str = "") -> int:
-        """Address of `nbytes` > 0 bytes for tensor `name`; DoesNotFit where there is no room."""
-        ...
-
-    def free(self, address: int) -> None:
-        """Return an allocation; steps issued later may get its bytes."""
-        ...
-
-    def close(self) -> None:
-        """Return everything to the device."""
-        ...
-
-
-class DirectPool:
-    """No pool: each block is an allocation of the device. `limit` bounds what is held at once."""
-
-    def __init__(self, device: Device, limit: int | None = None) -> None:
-        self._device, self._limit = device, limit
-        self._sizes: dict[int, int] = {}
-
-    def allocate(self, nbytes: int, name: str = "") -> int:
-        """Fresh bytes of the device; DoesNotFit, naming the tensor, where there is no room (S134)."""
-        held = sum(self._sizes.values()) if self._limit is not None else 0
-        if self._limit is not None and held + nbytes > self._limit:
-            raise DoesNotFit(
-                f"{name!r} needs {nbytes:,} bytes, but of the limit of {self._limit:,} bytes {held:,} are in use",
-                code="KG401",
-                help="give a higher --memory-limit",
-            )
-        try:
-            address = self._device.allocate(nbytes)
-        except DoesNotFit as error:
-            error.message = f"{name!r} needs {nbytes:,} bytes: {error.message}"
-            error.args = (error.message,)
-            raise
-        self._sizes[address] = nbytes
-        return address
-
-    def free(self, address: int) -> None:
-        """Give the bytes back to the device, which waits for steps that use them."""
-        del self._sizes[address]
-        self._device.free(address)
-
-    def close(self) -> None:
-        """Free everything."""
-        while self._sizes:
-            self.free(next(reversed(self._sizes)))
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +74,7 @@ class Store:
         uploaded: bytes copied to the device, and nanoseconds that took.
     """
 
-    def __init__(self, device: Device, pool: Pool) -> None:
+    def __init__(self, device: Device, pool: LivePool) -> None:
         self.device, self.pool = device, pool
         self.usage = Usage()
         self.poisoned = False
@@ -194,14 +142,6 @@ class Store:
         live = sum(held_bytes(b.nbytes) for b in self._held if not b.memory_class.static)
         static = sum(held_bytes(b.nbytes) for b in self._held if b.memory_class.static)
         self.usage = Usage(taken=live, live=live, peak=live, static=static)
-
-    def close(self) -> None:
-        """Return everything."""
-        for block in self._held:
-            if block.address is not None:
-                self.pool.free(block.address)
-                block.address = None
-        self._held.clear()
 
     def _take(self, block: Block) -> None:
         if block.nbytes == 0:

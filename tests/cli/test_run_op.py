@@ -76,7 +76,7 @@ def test_attributes_are_read_as_the_signature_says(kgrun: Any) -> None:
         (("Relu", "--in", "float32[2]", "--out", "y.txt"), "KG258", 2, None),
         (("Relu", "--in", "float32[2]", "--outputs", "2"), "KG330", 3, None),
         (("Relu", "--in", "float32[2]", "--outputs", "1", "--out", "a.npy", "--out", "b.npy"), "KG240", 2, None),
-        (("Relu", "--in", "float32[1000]", "--memory-limit", "4999"), "KG401", 4, None),
+        (("Relu", "--in", "float32[1000]", "--memory-limit", "4999"), "KG411", 4, None),
     ],
 )
 def test_S126_S128_S134_faults(kgrun: Any, words: tuple[str, ...], code: str, exit: int, where: str | None) -> None:

@@ -48,9 +48,13 @@ def test_U4_S133_a_thousand_runs_leave_nothing_behind() -> None:
     nodes = [node("a", ["x"], ["t"], op="Relu"), node("b", ["t", "t"], ["y"], op="Add")]
     with EagerSession(graph(nodes, X, ["y"]), device="cpu", values={"x": row(1, -2, 3)}) as session:
         session.run()
-        held, peak = session.device.memory_in_use(), session.device.peak_memory()
+        pool, held, peak = session.store.pool, session.device.memory_in_use(), session.device.peak_memory()
+        used = pool.statistics().used
         session.run(iterations=1000)
         assert (session.device.memory_in_use(), session.device.peak_memory()) == (held, peak)
+        assert pool.statistics().used == used
+        assert pool.check() == []
+        assert sorted(holder.name for holder in pool.leaks()) == ["x", "y"]
         device = session.device
     assert device.memory_in_use() == 0
 
@@ -132,10 +136,11 @@ def test_S134_a_limit_names_the_tensor_that_does_not_fit() -> None:
     x = np.zeros(1000, F)
     with (
         EagerSession(graph(nodes, X, ["y"]), device="cpu", values={"x": x}, memory_limit=9000) as session,
-        pytest.raises(DoesNotFit, match=r"'y' needs 4,000 bytes") as caught,
+        pytest.raises(DoesNotFit, match=r"no room for 'y'\n  needed +4,096 bytes") as caught,
     ):
         session.run()
-    assert caught.value.exit == 4
+    assert (caught.value.exit, caught.value.code) == (4, "KG411")
+    assert (caught.value.details["needed_bytes"], str(caught.value.where)) == (4096, "nodes[1]")
 
 
 def test_a_fault_says_its_node() -> None:
