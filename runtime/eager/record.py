@@ -80,7 +80,7 @@ class Recorder:
 
     def start_run(self) -> None:
         """Begin a new timeline."""
-        self._marks.clear()
+        self.settle()
         self.timeline.clear()
         self._origin = None
 

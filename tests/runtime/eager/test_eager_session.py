@@ -68,7 +68,8 @@ def test_S82_shapes_that_the_elements_decide() -> None:
     ]
     with open_session(graph(nodes, X, ["q", "s"]), device="cpu", values={"x": row(1, -1, 2, 3)}) as session:
         assert isinstance(session, EagerSession)
-        report = session.run()
+        report = session.run(iterations=3)
+        assert [len(step.samples) for step in report.steps] == [3, 3, 3]
         assert report.outputs["q"].tolist() == [[0], [2], [3]]
         assert report.outputs["s"].tolist() == [3, 1]
         assert [step.name for step in report.steps] == ["relu", "places", "turned"]
