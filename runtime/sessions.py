@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 from kgrun.graphs.bind.unsupported import RunTimeOnly
@@ -13,8 +14,6 @@ from kgrun.runtime.eager.session import EagerSession
 from kgrun.runtime.session import Session
 
 SINGLE = "single"
-# Settings of planned runs that mean nothing node by node.
-_PLANNED_ONLY = ("planner", "time_limit", "max_chunk", "graph_replay", "streams", "checks", "allow_skip")
 # A plan gives outputs the same bytes in every run as it is.
 _EAGER_ONLY = ("reuse_outputs",)
 
@@ -41,5 +40,6 @@ def open_session(graph: KernelGraph, *, memory: str = "planned", **settings: Any
     for name, option in (("checks", "--check"), ("allow_skip", "--allow-skip")):
         if settings.get(name):
             raise UsageError(f"{option} needs a planned run, and the graph runs node by node", code="KG240", help=why)
-    own = {key: value for key, value in settings.items() if key not in _PLANNED_ONLY}
+    known = signature(EagerSession).parameters
+    own = {key: value for key, value in settings.items() if key in known}
     return EagerSession(graph, reason=reason if memory != SINGLE else None, **own)

@@ -49,15 +49,15 @@ def graph_outputs(graph: KernelGraph, tensors: Mapping[str, BoundTensor]) -> tup
     return tuple(names)
 
 
-def check(bound: BoundGraph, target: str) -> tuple[Warning, ...]:
-    """All checks that need types.
+def check(bound: BoundGraph, target: str, *, run_time: bool = False) -> tuple[Warning, ...]:
+    """All checks that need types; with `run_time`, of a graph that runs node by node.
 
     Raises:
         DoesNotFit: KG400 for sizes beyond any memory.
         GraphError: the first fault; `others` has the rest.
     """
     _check_sizes(bound)
-    faults: list[GraphError] = list(refused(bound.source))
+    faults: list[GraphError] = list(refused(bound.source, run_time=run_time))
     for node in bound.nodes:
         faults.extend(node_faults(bound, node, target))
     faults.extend(_sharing_faults(bound))

@@ -8,6 +8,14 @@ from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import GraphError, PathPart
 from kgrun.graphs.schema.graph import KernelGraph
 
+_NODE_BY_NODE = "`kgrun execute` runs such a graph node by node"
+
+
+class RunTimeOnly(GraphError):
+    """Only the run can tell what the graph does: it must be run node by node."""
+
+    default_code = "KG356"
+
 
 def refused(graph: KernelGraph, *, run_time: bool = False) -> Iterator[GraphError]:
     """An error (KG356) for each use of a part of the format that cannot be run.
@@ -15,7 +23,9 @@ def refused(graph: KernelGraph, *, run_time: bool = False) -> Iterator[GraphErro
     With `run_time`, the graph is run node by node: what its nodes decide while they run is no hindrance.
     """
     for path, what in _uses(graph):
-        if run_time and path[-1] in ("dynamic", "subgraphs"):
+        if path[-1] in ("dynamic", "subgraphs"):
+            if not run_time:
+                yield RunTimeOnly(f"{what} cannot be planned", where=graph.place(*path), help=_NODE_BY_NODE)
             continue
         yield GraphError(f"{what} cannot be run by this version of kgrun", code="KG356", where=graph.place(*path))
 
@@ -39,18 +49,12 @@ def _uses(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], str]]:
             yield ("nodes", position, "subgraphs"), "a node with subgraphs"
 
 
-class RunTimeOnly(GraphError):
-    """Only the run can tell what the graph does: it must be run node by node."""
-
-    default_code = "KG356"
-
-
 def shapes_unknown(graph: KernelGraph, position: int, op: str) -> GraphError:
     """The error (KG356) for an operator whose output shapes only the run can tell, where they must be known before."""
     return RunTimeOnly(
         f"{op} gives shapes that depend on the elements of its inputs: they are known only after it ran",
         where=graph.place("nodes", position, "op"),
-        help="`kgrun execute` runs such a graph node by node; write inputs that are constants with `value`",
+        help=f"{_NODE_BY_NODE}; write inputs that are constants with `value`",
     )
 
 
@@ -59,7 +63,7 @@ def decided_while_running(graph: KernelGraph, position: int, op: str) -> GraphEr
     return RunTimeOnly(
         f"{op} decides while the graph runs: nothing after it can be known before",
         where=graph.place("nodes", position, "op"),
-        help="`kgrun execute` runs such a graph node by node",
+        help=_NODE_BY_NODE,
     )
 
 

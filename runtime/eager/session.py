@@ -29,7 +29,7 @@ from kgrun.runtime.eager.dump import EagerDump
 from kgrun.runtime.eager.executor import Executor
 from kgrun.runtime.eager.store import Block, Store, Tensor
 from kgrun.runtime.host_data import Array, check_array, check_names
-from kgrun.runtime.host_memory import check_room
+from kgrun.runtime.host_memory import HostMemory, check_room
 from kgrun.runtime.lower.classes import alias_classes
 from kgrun.runtime.measure import Measured
 from kgrun.runtime.memory.pool.live import LivePool
@@ -51,6 +51,7 @@ class EagerSession:
         graph, device, dims, seed, strict, allow_empty, sync_each, tell, precision: as `Session` has them.
         values: input arrays known already.
         memory_limit: most bytes to hold at once.
+        host_memory_limit: most bytes of host memory to hold for the device.
         pool_unit: bytes that the pool of memory grows by.
         schedule: order of threads and blocks of custom kernels on the CPU.
         reuse_outputs: outputs of the same size lie in the same bytes in every run (S132).
@@ -68,6 +69,7 @@ class EagerSession:
         dims: Mapping[str, int] | None = None,
         values: Mapping[str, Array] | None = None,
         memory_limit: int | None = None,
+        host_memory_limit: int | None = None,
         pool_unit: int | None = None,
         seed: int = 0,
         strict: bool = False,
@@ -93,6 +95,7 @@ class EagerSession:
                 self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
+            self.device.host = HostMemory(host_memory_limit)
             watch = Watch(check_settings((), schedule, self.device.info.kind))
             self._body = Body(
                 graph, [], bind_dims(graph, self._all_dims()), self.device.info.kind, self.device.info.arch
@@ -190,6 +193,7 @@ class EagerSession:
                 self._once()
                 took = self.device.elapsed_ns(start, self.device.record())
                 # Binding is paid once, by whichever run meets new types first.
+                recorder.settle()
                 measured.totals.append(max(took - (self._apart(dumper) - apart), 0))
             store.poisoned = False
             self._executor.observe = None

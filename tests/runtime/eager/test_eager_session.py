@@ -165,3 +165,13 @@ def test_an_empty_tensor_runs() -> None:
     nodes = [node("p", ["x"], ["p"], op="NonZero"), node("cast", ["p"], ["y"], op="Cast", attributes={"to": F})]
     with open_session(graph(nodes, X, ["y"]), device="cpu", values={"x": row(0, 0)}) as session:
         assert session.run().outputs["y"].shape == (1, 0)
+
+
+def test_S20_a_result_beyond_its_max_shape_is_an_error() -> None:
+    tensors = X | {"p": {"max_shape": [1, 2]}}
+    made = graph([node("places", ["x"], ["p"], op="NonZero")], tensors, ["p"])
+    with open_session(made, device="cpu", values={"x": row(1, 0, 2)}) as session:
+        assert session.run().outputs["p"].tolist() == [[0, 2]]
+        with pytest.raises(GraphError, match=r"shape \[1, 3\], beyond its max_shape \[1, 2\]") as caught:
+            session.run({"x": row(1, 2, 3)})
+    assert (caught.value.code, str(caught.value.where)) == ("KG352", "tensors.p.max_shape")
