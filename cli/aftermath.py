@@ -120,7 +120,7 @@ class Aftermath:
         watchdog.die_with_parent()
         work = self.work
         settings = {"sync_each": True} | ({"streams": "file"} if "streams" in work.settings else {})
-        once = {"iterations": 1, "warmup": 0, "duration": None, "per_step": False}
+        once = {"iterations": 1, "warmup": 0, "duration": None, "per_step": False, "dump": None}
         self.work = dataclasses.replace(work, settings=work.settings | settings, loop=work.loop | once)  # type: ignore
         self.run(output)
         output.emit(document=dict, report=list)
@@ -170,8 +170,8 @@ class Aftermath:
     def _bundle(
         self, error: KgrunError | None, graph: KernelGraph, folder: Path, outputs: Mapping[str, Any] | None = None
     ) -> Bundle:
+        from kgrun.graphs.bind.given import bind_given
         from kgrun.runtime.repro import Case, write_bundle
-        from kgrun.runtime.session import bind_given
 
         settings, wanted = self.work.settings, self.work.expectation
         dims, empty = settings.get("dims") or {}, bool(settings.get("allow_empty"))

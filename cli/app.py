@@ -22,6 +22,8 @@ COMMANDS = {
     "validate": "validate",
     "import": "import_",
     "explain": "explain",
+    "run-op": "run_op",
+    "dump-check": "dump_check",
     "diff": "diff",
     "schema": "schema",
     "doctor": "doctor",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.values import parse_dims
 
@@ -35,15 +35,36 @@ def read_graph(options: GraphOptions) -> KernelGraph:
 def bind_graph(options: GraphOptions) -> BoundGraph:
     """Load the file and bind it; all checks included."""
     from kgrun.graphs.bind import bind
+    from kgrun.graphs.bind.unsupported import RunTimeOnly
 
     dims = parse_dims(options.dims or ())  # the command line's faults come before the file's
-    return bind(
-        read_graph(options),
-        dims=dims,
-        strict=options.strict,
-        allow_empty=options.allow_empty,
-        target=options.arch,
-    )
+    graph = read_graph(options)
+    settings: dict[str, Any] = {
+        "dims": dims,
+        "strict": options.strict,
+        "allow_empty": options.allow_empty,
+        "target": options.arch,
+    }
+    try:
+        return bind(graph, **settings)
+    except RunTimeOnly:
+        return bind(graph, **settings, upper_bounds=True)
+
+
+def check_graph(options: GraphOptions) -> BoundGraph:
+    """Load the file and check it: what can be bound before the run is."""
+    from kgrun.graphs.bind.unsupported import RunTimeOnly
+
+    try:
+        return bind_graph(options)
+    except RunTimeOnly:
+        from kgrun.graphs.bind.partial import bind_known
+        from kgrun.runtime.eager.body import Body
+
+        graph, dims = read_graph(options), parse_dims(options.dims or ())
+        bound = bind_known(graph, dims=dims, strict=options.strict, target=options.arch)
+        Body(graph, [], bound.dims, "cuda", options.arch)  # the bodies of branches and loops
+        return bound
 
 
 def lower_graph(options: GraphOptions, target: str, memory: str = "planned") -> Program:

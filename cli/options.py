@@ -25,6 +25,15 @@ class Offload(StrEnum):
     seeds = "seeds"
 
 
+class RunMemory(StrEnum):
+    """Memory modes of a run."""
+
+    planned = "planned"
+    pool = "pool"
+    none = "none"
+    single = "single"
+
+
 class Target(StrEnum):
     """Devices that a plan can be made for without having one."""
 
@@ -125,6 +134,13 @@ MemoryMode = Annotated[
     Memory,
     option("--memory", help="planned packs by lifetime, pool allocates step by step, none shares nothing."),
 ]
+RunMemoryMode = Annotated[
+    RunMemory,
+    option(
+        "--memory",
+        help="planned packs by lifetime, pool allocates, none shares nothing, single: node by node.",
+    ),
+]
 MemoryLimit = Annotated[
     str | None, option("--memory-limit", metavar="SIZE", help="Most bytes the run may take: 4GiB, 4GB, 4096.")
 ]
@@ -200,7 +216,24 @@ AllowSkip = Annotated[
     bool, option("--allow-skip", help="Leave out kernels that cannot run on the device, and what needs them.")
 ]
 
+# What is written while the graph runs.
+DumpNames = Annotated[
+    list[str] | None,
+    option("--dump", env=False, metavar="NAMES", help="Write tensors, or what nodes make, to files: a,b; or all."),
+]
+DumpDir = Annotated[str | None, option("--dump-dir", env=False, metavar="DIR", help="Folder of --dump.")]
+DumpIterations = Annotated[
+    str | None,
+    option("--dump-iterations", env=False, metavar="LIST", help="Iterations of --dump: 0 (default), 0|3-5, all."),
+]
+DumpConfigFile = Annotated[
+    str | None, option("--dump-config", env=False, metavar="FILE", help="Dump as a JSON configuration says.")
+]
+
 # What is found out when something fails, or is slow to start.
+ReuseOutputs = Annotated[
+    bool, option("--reuse-outputs", help="Node by node: write outputs into the same memory in every run.")
+]
 SyncEach = Annotated[
     bool, option("--sync-each", help="Wait after each kernel, so that a fault names the kernel it is of.")
 ]

@@ -173,9 +173,14 @@ class LoadedProgram:
             if home.memory_class in kinds:
                 fill(home.name, home.nbytes, partial(self.host.put, home))
 
-    def read(self, name: str) -> Array | None:
-        """A tensor's bytes as a host array, from its pinned copy if it has one; None for one without device memory."""
-        slot = self.program.slots.get(pinned_name(name), self.program.slots.get(name))
+    def read(self, name: str, *, pinned: bool = True) -> Array | None:
+        """A tensor's bytes as a host array; None for one without device memory.
+
+        With `pinned`, from the copy that outlives the run, where there is one.
+        """
+        slot = self.program.slots.get(name)
+        if pinned:
+            slot = self.program.slots.get(pinned_name(name), slot)
         if slot is None:
             return None
         kind = self.program.graph.tensors[name].type

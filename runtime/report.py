@@ -162,6 +162,15 @@ class StreamChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Dumped:
+    """What a dump wrote: files in `folder`, and the bytes of their tensors."""
+
+    folder: str
+    files: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """The result of `Session.run`.
 
@@ -181,6 +190,7 @@ class RunReport:
         checked: names of the checks that were on, and `findings`, what they found.
         skipped: steps that did not run (`allow_skip`), and `uncomputed`, the outputs that hold no result for it.
         streams: what trying several streams brought; None where that was not asked for.
+        dump: what was dumped; None where nothing was to be.
         repro: the command that runs the same again from a bundle; None where none was written.
     """
 
@@ -212,4 +222,5 @@ class RunReport:
     skipped: tuple[Skipped, ...] = ()
     uncomputed: tuple[str, ...] = ()
     streams: StreamChoice | None = None
+    dump: Dumped | None = None
     repro: str | None = None

@@ -15,17 +15,16 @@ from typing import Literal, Self
 
 import numpy as np
 
-from kgrun.graphs.bind import bind
-from kgrun.graphs.bind.dims import dims_from_shapes
-from kgrun.graphs.bound import BoundGraph, Warning
+from kgrun.graphs.bind.given import bind_given
+from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import UsageError
-from kgrun.graphs.operators.base import ValueUnknown
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.checks import Watch, check_settings
 from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.devices.cuda_libraries import Precision
+from kgrun.runtime.dump import DumpConfig
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
 from kgrun.runtime.host_memory import HostMemory
@@ -226,6 +225,7 @@ class Session:
         roofline: bool = False,
         observers: Sequence[Observer] = (),
         first: bool = False,
+        dump: DumpConfig | None = None,
     ) -> RunReport:
         """Run the graph and report.
 
@@ -244,6 +244,7 @@ class Session:
             roofline: also measure the device's peak rates, once a device.
             observers: called around every step of one further run.
             first: time one run before all others, which does not count, as the phase "first run".
+            dump: write tensors to files; times are then those of the steps alone, and there is no warm-up.
 
         Raises:
             KgrunError: for inputs that do not fit and for faults of the device.
@@ -258,9 +259,19 @@ class Session:
         with self._phases("run"), blaming(lambda: self.program):
             if self._watch.settings.names:
                 return self._report(self._watch.run(loaded, iterations or 1))
+            if dump is not None:
+                return self._dumped(dump, count)
             measured = self._measure(amount, observers, poison, first)
         report = self._report(measured)
         return replace(report, roofline=self.device.roofline()) if roofline else report
+
+    def _dumped(self, config: DumpConfig, iterations: int) -> RunReport:
+        from kgrun.runtime.dump.writer import Dump, run_dumped
+
+        dump, bound = Dump(config, self.device.info.index), self.bound
+        host = lambda name: host_array(bound, bound.tensors[name], self._given, self.seed)  # noqa: E731
+        report = self._report(run_dumped(self._loaded, iterations, dump, host))
+        return dump.noted(report)
 
     def _measure(self, amount: Amount, observers: Sequence[Observer], poison: bool, first: bool) -> Measured:
         loaded, before_last = self._loaded, self._loaded.poison if poison else None
@@ -340,25 +351,3 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def bind_given(
-    graph: KernelGraph,
-    dims: Mapping[str, int],
-    given: Mapping[str, Array],
-    *,
-    strict: bool = False,
-    allow_empty: bool = False,
-) -> BoundGraph:
-    """Bind with given arrays: their shapes tell dimensions, which `dims` beats.
-
-    Where an operator must know an input's value, bind again with the values of integer inputs.
-    """
-    dims = {**dims_from_shapes(graph, {name: array.shape for name, array in given.items()}), **dims}
-    try:
-        return bind(graph, dims=dims, strict=strict, allow_empty=allow_empty)
-    except ValueUnknown:
-        values = {n: a for n, a in given.items() if a.dtype.kind in "iub"}
-        if not values:
-            raise
-        return bind(graph, dims=dims, values=values, strict=strict, allow_empty=allow_empty)

@@ -15,6 +15,7 @@ from kgrun.cli.aftermath import Aftermath, tracing
 from kgrun.cli.boundary import command_line
 from kgrun.cli.checks import check_options, judge_checks, without_result
 from kgrun.cli.cold import cold_report as make_cold_report
+from kgrun.cli.dump import dump_line, dump_options
 from kgrun.cli.entry import STARTED
 from kgrun.cli.load import GraphOptions, read_graph
 from kgrun.cli.offload import read_profile
@@ -120,12 +121,13 @@ def command(
     timing: opt.TimingMethod = opt.TimingChoice.auto,
     roofline: opt.Roofline = True,
     precision: opt.Precision = opt.PrecisionChoice.float32,
-    memory: opt.MemoryMode = opt.Memory.planned,
+    memory: opt.RunMemoryMode = opt.RunMemory.planned,
     memory_limit: opt.MemoryLimit = None,
     host_memory_limit: opt.HostMemoryLimit = None,
     pool_unit: opt.PoolUnit = None,
     offload: opt.OffloadMode = opt.Offload.auto,
     device_profile: opt.DeviceProfile = None,
+    reuse_outputs: opt.ReuseOutputs = False,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
     check: opt.Check = None,
@@ -137,6 +139,10 @@ def command(
     equal_nan: opt.EqualNan = False,
     output_dir: opt.OutputDir = None,
     save_outputs: opt.SaveOutputs = None,
+    dump: opt.DumpNames = None,
+    dump_dir: opt.DumpDir = None,
+    dump_iterations: opt.DumpIterations = None,
+    dump_config: opt.DumpConfigFile = None,
     sync_each: opt.SyncEach = False,
     repro: opt.Repro = None,
     repro_always: opt.ReproAlways = False,
@@ -173,8 +179,9 @@ def command(
         "graph_replay": graph,
         "streams": streams.value,
         "precision": precision.value,
+        "reuse_outputs": reuse_outputs,
     } | check_options(check, schedule, allow_skip)
-    loop = {
+    loop: dict[str, Any] = {
         "iterations": iterations,
         "warmup": warmup,
         "duration": check_number(duration, "--duration", positive=True),
@@ -183,6 +190,11 @@ def command(
         "roofline": roofline,
     }
     loop |= {"first": True} if cold_report else {}
+    dumping = dump_options(dump, dump_dir, dump_iterations, dump_config)
+    if dumping is not None and check:
+        raise UsageError("--check and --dump exclude each other: each watches runs of its own", code="KG240")
+    if dumping is not None:
+        loop["dump"] = dumping
     work = Work(
         GraphOptions(file, allow_external_data=allow_external_data),
         input or (),
@@ -245,15 +257,15 @@ class Work:
     def run(self, output: Output, graph: KernelGraph, given: Mapping[str, Any]) -> tuple[RunReport, KgrunError | None]:
         """The report, and the error that ends the command after it where outputs differ."""
         from kgrun.cli.progress import phase
-        from kgrun.runtime.session import Session
+        from kgrun.runtime.sessions import open_session
 
         with phase("preparing", output):
             tell = watchdog.tell if watchdog.supervised() else None
-            session = Session(graph, values=given, tell=tell, **self.settings)
+            session = open_session(graph, values=given, tell=tell, **self.settings)
         with session, phase("running", output):
-            wanted = self.expectation.read(session.bound)
             # Nothing that an earlier run left may pass for what is compared.
-            report = session.run(given, poison=wanted is not None, **self.loop)
+            report = session.run(given, poison=self.expectation.file is not None, **self.loop)
+            wanted = self.expectation.read(report.program.graph)
         return judge_checks(*self.expectation.judge(report, wanted))
 
 
@@ -279,6 +291,8 @@ def show_run(
             yield timing.comparison_table(report.comparisons)
         warnings = documents.all_warnings(report.program, *report.warnings)
         yield from memory_part.warning_sections(warnings, output.verbose)
+        if report.dump is not None:
+            yield dump_line(report.dump)
         if report.repro is not None:
             yield f"\nto run it again: {report.repro}"
         if cold is not None:

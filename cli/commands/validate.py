@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
-from kgrun.cli.load import GraphOptions, bind_graph
+from kgrun.cli.load import GraphOptions, check_graph
 from kgrun.cli.output import Output
 from kgrun.cli.progress import phase
 from kgrun.cli.values import check_number
@@ -41,7 +41,7 @@ def command(
     watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
     options = GraphOptions(file, dim, strict, allow_external_data, allow_empty, target or arch)
     with phase(f"checking {file}", output):
-        bound = bind_graph(options)
+        bound = check_graph(options)
     kernels: list[KernelRow] = []
     warnings = list(bound.warnings)
     if target is not None:

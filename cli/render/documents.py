@@ -156,6 +156,7 @@ def run_document(report: RunReport, samples: bool = False) -> Row:
         **check_members(report),
         "comparisons": [comparison_row(each) for each in report.comparisons],
         **({"repro": report.repro} if report.repro is not None else {}),
+        **({"dump": members(report.dump)} if report.dump is not None else {}),
         "warnings": warning_rows(all_warnings(program, *report.warnings)),
     }
 

@@ -35,6 +35,13 @@ def memory_sections(program: Program, plan: MemoryPlan, measured: int | None = N
 def memory_lines(program: Program, plan: MemoryPlan, measured: int | None = None) -> Iterator[str]:
     """The sums as lines."""
     yield f"  static       {bytes_text(plan.static_bytes)}"
+    if not plan.planned:
+        turn = bytes_text(plan.no_reuse_bytes)
+        yield f"  dynamic      {bytes_text(plan.dynamic_bytes)} at once, of {turn} taken in turn"
+        yield f"  in all       {bytes_text(plan.peak_bytes)}, node by node: nothing was planned"
+        if measured is not None:
+            yield f"  measured     {bytes_text(measured)}"
+        return
     quality = bound_text(plan.dynamic_bytes, plan.lower_bound_bytes, plan.optimal)
     yield f"  dynamic      {bytes_text(plan.dynamic_bytes)}, {quality}"
     saved = plan.no_reuse_bytes - plan.dynamic_bytes

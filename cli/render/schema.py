@@ -161,10 +161,11 @@ def _execute() -> Schema:
             "comparisons": rows(COMPARISON),
             "cold": COLD,
             "repro": STRING,
+            "dump": record({"folder": STRING, "files": COUNT, "nbytes": COUNT}),
             "warnings": rows(WARNING),
         }
     )
-    return record(members, optional=("total_samples_ns", "cold", "repro", *FAILURE))
+    return record(members, optional=("total_samples_ns", "cold", "repro", "dump", *FAILURE))
 
 
 def _plan() -> Schema:
@@ -248,23 +249,6 @@ def _import() -> Schema:
     return record(common | {"source": STRING, "kind": STRING, "graph": graph} | counts | {"files": files})
 
 
-def _doctor() -> Schema:
-    component = record(
-        {
-            "component": STRING,
-            "status": {"enum": ["ok", "missing", "broken"]},
-            "version": maybe(STRING),
-            "why": STRING,
-            "part": STRING,
-            "install": maybe(STRING),
-            "detail": maybe(STRING),
-        }
-    )
-    ability = record({"name": STRING, "able": BOOLEAN, "reason": maybe(STRING)})
-    common = {key: COMMON[key] for key in ("schema_version", "ok")}
-    return record(common | {"platform": STRING, "components": rows(component), "abilities": rows(ability)})
-
-
 def _failure() -> Schema:
     members: dict[str, Schema] = {"schema_version": {"const": 1}, "ok": {"const": False}}
     return record(members | FAILURE)
@@ -276,6 +260,7 @@ def report_schema() -> Schema:
     from kgrun.cli.render.schema_diff import diff_document
     from kgrun.cli.render.schema_measured import kernel_row
     from kgrun.cli.render.schema_offload import OFFLOAD
+    from kgrun.cli.render.schema_tools import doctor_schema, dump_check_schema, run_op_schema
 
     documents = {
         "execute": _execute(),
@@ -285,7 +270,9 @@ def report_schema() -> Schema:
         "explain": _explain(),
         "import": _import(),
         "diff": diff_document(),
-        "doctor": _doctor(),
+        "doctor": doctor_schema(),
+        "run_op": run_op_schema(),
+        "dump_check": dump_check_schema(),
         "failure": _failure(),
     }
     definitions = documents | {

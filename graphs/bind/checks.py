@@ -49,25 +49,30 @@ def graph_outputs(graph: KernelGraph, tensors: Mapping[str, BoundTensor]) -> tup
     return tuple(names)
 
 
-def check(bound: BoundGraph, target: str) -> tuple[Warning, ...]:
-    """All checks that need types.
+def check(bound: BoundGraph, target: str, *, run_time: bool = False) -> tuple[Warning, ...]:
+    """All checks that need types; with `run_time`, of a graph that runs node by node.
 
     Raises:
         DoesNotFit: KG400 for sizes beyond any memory.
         GraphError: the first fault; `others` has the rest.
     """
     _check_sizes(bound)
-    faults: list[GraphError] = list(refused(bound.source))
+    faults: list[GraphError] = list(refused(bound.source, run_time=run_time))
     for node in bound.nodes:
-        faults.extend(_inplace_faults(bound, node))
-        faults.extend(_clear_faults(bound, node))
-        if node.launch is not None:
-            faults.extend(_launch_faults(bound, node, target))
+        faults.extend(node_faults(bound, node, target))
     faults.extend(_sharing_faults(bound))
     if faults:
         faults[0].others = tuple(faults[1:])
         raise faults[0]
     return tuple(_warnings(bound))
+
+
+def node_faults(bound: BoundGraph, node: BoundNode, target: str) -> Iterator[GraphError]:
+    """What is wrong with one node: in-place requests, clears, its launch."""
+    yield from _inplace_faults(bound, node)
+    yield from _clear_faults(bound, node)
+    if node.launch is not None:
+        yield from _launch_faults(bound, node, target)
 
 
 def _check_sizes(bound: BoundGraph) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import starmap, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bind import checks
@@ -11,8 +12,9 @@ from kgrun.graphs.bind.launches import NodeScope, bind_launch, bind_workspace
 from kgrun.graphs.bind.links import Links, link
 from kgrun.graphs.bind.presets import inplace_of
 from kgrun.graphs.bind.tensors import check_declared, external_type, host_value, role_of, undefined
-from kgrun.graphs.bind.unsupported import shapes_unknown
-from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor
+from kgrun.graphs.bind.unsupported import decided_while_running, shapes_unknown
+from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, Warning
+from kgrun.graphs.control import is_control
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import infer, lookup
 from kgrun.graphs.operators.base import InferenceError, OpCall, TensorType
@@ -33,6 +35,7 @@ def bind(
     strict: bool = False,
     allow_empty: bool = False,
     target: str | None = None,
+    upper_bounds: bool = False,
 ) -> BoundGraph:
     """The graph with nothing left open, checked.
 
@@ -42,6 +45,7 @@ def bind(
         strict: what would be a warning is an error.
         allow_empty: accept a graph without nodes.
         target: architecture whose launch limits hold, for example "sm_90" (the default).
+        upper_bounds: where elements decide a shape, take the largest it can be, or its `max_shape` (S20), and warn.
 
     Raises:
         UsageError: dimensions unbound, unknown or out of range.
@@ -55,12 +59,12 @@ def bind(
             help="add nodes, or pass --allow-empty",
         )
     links = link(graph)
-    binder = _Binder(graph, links, bind_dims(graph, dims or {}), values or {})
+    binder = Binder(graph, links, bind_dims(graph, dims or {}), values or {}, run_time=upper_bounds)
     nodes = binder.bind_nodes()
-    tensors = _tensors(binder, nodes)
+    tensors = bound_tensors(binder, nodes)
     outputs = checks.graph_outputs(graph, tensors)
     bound = BoundGraph(graph, binder.dims, tensors, nodes, outputs, (), values or {})
-    warnings = checks.check(bound, target or DEFAULT_ARCH)
+    warnings = (*binder.bounded, *checks.check(bound, target or DEFAULT_ARCH, run_time=upper_bounds))
     if strict and warnings:
         errors = [GraphError(w.message, code="KG399", where=graph.place(*w.path)) for w in warnings]
         errors[0].others = tuple(errors[1:])
@@ -68,22 +72,36 @@ def bind(
     return BoundGraph(graph, binder.dims, tensors, nodes, outputs, warnings, values or {})
 
 
-class _Binder:
-    """Walks the nodes in execution order and remembers the type of each tensor met."""
+class Binder:
+    """Walks the nodes in execution order and remembers the type of each tensor met.
+
+    Args:
+        run_time: an operator whose shapes depend on elements is let through, with the largest that they can be.
+
+    Attributes:
+        bounded: a warning for each operator let through.
+    """
 
     def __init__(
-        self, graph: KernelGraph, links: Links, dims: dict[str, int], values: Mapping[str, np.ndarray[Any, Any]]
+        self,
+        graph: KernelGraph,
+        links: Links,
+        dims: dict[str, int],
+        values: Mapping[str, np.ndarray[Any, Any]],
+        *,
+        run_time: bool = False,
     ) -> None:
-        self.graph, self.links, self.dims, self.values = graph, links, dims, values
+        self.graph, self.links, self.dims, self.values, self.run_time = graph, links, dims, values, run_time
         self.types: dict[str, TensorType] = {}
         self.external: list[str] = []  # in the order met (S12)
+        self.bounded: list[Warning] = []
 
     def bind_nodes(self) -> tuple[BoundNode, ...]:
         index_of = {position: index for index, position in enumerate(self.links.order)}
         nodes = []
         for index, position in enumerate(self.links.order):
             before = tuple(sorted(index_of[p] for p in self.links.predecessors[position]))
-            nodes.append(self._bind_node(index, position, before))
+            nodes.append(self.bind_node(index, position, before))
         return tuple(nodes)
 
     def external_type(self, name: str) -> TensorType:
@@ -95,7 +113,8 @@ class _Binder:
             self.external.append(name)
         return self.types[name]
 
-    def _bind_node(self, index: int, position: int, predecessors: tuple[int, ...]) -> BoundNode:
+    def bind_node(self, index: int, position: int, predecessors: tuple[int, ...]) -> BoundNode:
+        """One node; the types of its inputs are known, those of its outputs are remembered."""
         node = self.graph.nodes[position]
         inputs = self.links.inputs[position]
         scope = NodeScope(self.graph, position, self.dims)
@@ -111,7 +130,7 @@ class _Binder:
             op = node.op
         for name, kind in zip(node.outputs, made, strict=False):
             if name is not None:
-                if call is not None:
+                if call is not None and call.exact:
                     check_declared(self.graph, name, kind, self.dims, node.name)
                 self.types[name] = kind
         workspace, cleared = bind_workspace(scope, node)
@@ -152,6 +171,8 @@ class _Binder:
     def _infer(
         self, scope: NodeScope, node: OpNode, inputs: tuple[str | None, ...], types: tuple[TensorType | None, ...]
     ) -> OpCall:
+        if is_control(node):
+            raise decided_while_running(self.graph, scope.position, node.op)
         try:
             schema = lookup(node.op)
             known = tuple(
@@ -166,11 +187,23 @@ class _Binder:
         except GraphError as error:
             raise error.at(self.graph.place("nodes", scope.position, "op")) from None
         if not call.exact:
-            raise shapes_unknown(self.graph, scope.position, node.op)
+            if not self.run_time:
+                raise shapes_unknown(self.graph, scope.position, node.op)
+            call.outputs = tuple(starmap(self._bounded, zip_longest(call.outputs, node.outputs[: len(call.outputs)])))
+            text = f"the shapes of {node.name!r} are the largest they can be: the run tells the real ones"
+            self.bounded.append(Warning("W-UPPER-BOUND", text, ("nodes", scope.position)))
         return call
 
+    def _bounded(self, kind: TensorType, name: str | None) -> TensorType:
+        """An upper bound, cut to the `max_shape` that the file states."""
+        spec = self.graph.tensors.get(name) if name is not None else None
+        if spec is None or spec.max_shape is None or len(spec.max_shape) != len(kind.shape):
+            return kind
+        most = bind_shape(self.graph, spec.max_shape, self.dims, "tensors", str(name), "max_shape")
+        return TensorType(kind.dtype, tuple(map(min, kind.shape, most)))
 
-def _tensors(binder: _Binder, nodes: tuple[BoundNode, ...]) -> dict[str, BoundTensor]:
+
+def bound_tensors(binder: Binder, nodes: tuple[BoundNode, ...]) -> dict[str, BoundTensor]:
     """All tensors: declared inputs in order, discovered ones, node outputs, what no node touches."""
     graph, links = binder.graph, binder.links
     index_of = {node.position: node.index for node in nodes}
@@ -200,7 +233,7 @@ def _tensors(binder: _Binder, nodes: tuple[BoundNode, ...]) -> dict[str, BoundTe
             role=role,
             type=binder.types[name],
             producer=None if position is None else index_of[position],
-            consumers=tuple(sorted(index_of[p] for p in links.readers.get(name, ()))),
+            consumers=tuple(sorted(index_of[p] for p in links.readers.get(name, ()) if p in index_of)),
             used=position is not None or name in device_read,
             discovered=position is None and name not in declared and role != "constant",
             is_output=name in wanted,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kgrun.graphs.bind.presets import inplace_of
+from kgrun.graphs.control import captured
 from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.schema.graph import KernelGraph
 
@@ -18,7 +19,7 @@ class Links:
     Attributes:
         inputs: of each node, nested lists flattened (S14).
         producer: tensor name -> position of the node that writes it.
-        readers: tensor name -> positions of the nodes that read it, ascending.
+        readers: tensor name -> positions of the nodes that read it, or whose bodies do, ascending.
         predecessors: of each node: producers of its inputs, `after`, readers of what it overwrites in place.
         order: positions in execution order.
     """
@@ -42,13 +43,14 @@ def link(graph: KernelGraph) -> Links:
     inputs = tuple(tuple(flatten(node.inputs)) for node in nodes)
     producer = _producers(graph)
     readers: dict[str, list[int]] = {}
-    for position, names in enumerate(inputs):
+    reads = [(*names, *captured(graph, node)) for names, node in zip(inputs, nodes, strict=True)]
+    for position, names in enumerate(reads):
         for name in dict.fromkeys(names):
             if name is not None:
                 readers.setdefault(name, []).append(position)
     predecessors = []
     for position, node in enumerate(nodes):
-        before = {producer[name] for name in inputs[position] if name is not None and name in producer}
+        before = {producer[name] for name in reads[position] if name is not None and name in producer}
         for i, name in enumerate(node.after):
             if name not in positions:
                 raise GraphError(

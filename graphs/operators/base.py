@@ -184,17 +184,22 @@ def registered() -> Mapping[str, OpSchema]:
 
 def checked_attributes(schema: OpSchema, given: Mapping[str, Any]) -> dict[str, Any]:
     """`given` with kinds checked and defaults filled in; InferenceError for what does not fit."""
+    return check_attributes(schema.name, schema.attributes, given)
+
+
+def check_attributes(op: str, attributes: Mapping[str, Attribute], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` against the attributes of operator `op`, as `checked_attributes`."""
     for name in given:
-        if name not in schema.attributes:
-            known = ", ".join(sorted(schema.attributes)) or "none"
-            help = did_you_mean(name, schema.attributes) or f"attributes of {schema.name}: {known}"
-            raise InferenceError(f"{schema.name} has no attribute {name!r}", "attributes", name, help=help)
+        if name not in attributes:
+            known = ", ".join(sorted(attributes)) or "none"
+            help = did_you_mean(name, attributes) or f"attributes of {op}: {known}"
+            raise InferenceError(f"{op} has no attribute {name!r}", "attributes", name, help=help)
     values = {}
-    for name, attribute in schema.attributes.items():
+    for name, attribute in attributes.items():
         if name in given:
-            values[name] = _checked(schema.name, name, attribute, given[name])
+            values[name] = _checked(op, name, attribute, given[name])
         elif attribute.required:
-            raise InferenceError(f"{schema.name} needs attribute {name!r}", "attributes")
+            raise InferenceError(f"{op} needs attribute {name!r}", "attributes")
         elif attribute.default is not None:
             values[name] = attribute.default
     return values

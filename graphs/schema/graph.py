@@ -69,6 +69,7 @@ class KernelGraph(GraphBody):
     _file: str | None = PrivateAttr(None)
     _folder: Path | None = PrivateAttr(None)
     _allow_external: bool = PrivateAttr(False)
+    _body: str | None = PrivateAttr(None)  # of which body of `graphs` this is the graph (`graphs.control`)
     _locate: Callable[[tuple[PathPart, ...]], tuple[int, int] | None] | None = PrivateAttr(None)
 
     @property
@@ -86,8 +87,15 @@ class KernelGraph(GraphBody):
         """Whether data paths may leave the graph's folder."""
         return self._allow_external
 
+    @property
+    def body(self) -> str | None:
+        """The name in `graphs` of the body that this is the graph of; None for a whole graph."""
+        return self._body
+
     def place(self, *path: PathPart) -> Place:
         """The place of `path` in the file, with line and column where they can be found."""
+        if self._body is not None and path and path[0] in GraphBody.model_fields:
+            path = ("graphs", self._body, *path)
         spot = self._locate(path) if self._locate else None
         line, column = spot or (None, None)
         return Place(self._file, path, line, column)

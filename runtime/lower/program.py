@@ -23,11 +23,14 @@ from kgrun.runtime.program import (
 )
 
 
-def lower(bound: BoundGraph, target: str = "cuda", *, reuse: bool = True) -> Program:
+def lower(
+    bound: BoundGraph, target: str = "cuda", *, reuse: bool = True, sources: KernelSources | None = None
+) -> Program:
     """The program of `bound` for `target` ("cpu" or "cuda").
 
     Args:
         reuse: let kgrun grant in-place outputs that the file does not ask for.
+        sources: kernel sources read already.
 
     Raises:
         GraphError: an in-place request that would destroy a value; a kernel source that cannot be read.
@@ -35,7 +38,7 @@ def lower(bound: BoundGraph, target: str = "cuda", *, reuse: bool = True) -> Pro
     """
     folded = frozenset(node.index for node in bound.nodes if _is_known(bound, node))
     classes = alias_classes(bound, reuse=reuse, folded=folded)
-    lowering = _Lowering(bound, target, classes, folded)
+    lowering = _Lowering(bound, target, classes, folded, sources or KernelSources(bound.source))
     steps = tuple(lowering.steps())
     buffers = tuple(lowering.buffers)
     return Program(
@@ -65,12 +68,19 @@ def _is_known(bound: BoundGraph, node: BoundNode) -> bool:
 class _Lowering:
     """Hands out buffers and steps in execution order."""
 
-    def __init__(self, bound: BoundGraph, target: str, classes: AliasClasses, folded: frozenset[int]) -> None:
+    def __init__(
+        self,
+        bound: BoundGraph,
+        target: str,
+        classes: AliasClasses,
+        folded: frozenset[int],
+        sources: KernelSources,
+    ) -> None:
         self.bound, self.target, self.classes, self.folded = bound, target, classes, folded
         self.buffers: list[Buffer] = []
         self.slots: dict[str, Pointer] = {}
         self.groups: list[tuple[int, ...]] = []
-        self.sources = KernelSources(bound.source)
+        self.sources = sources
         self._add_tensor_buffers()
         self._add_groups()
 

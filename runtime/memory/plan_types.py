@@ -10,6 +10,8 @@ from kgrun.runtime.program import MemoryClass
 
 Space = Literal["static", "dynamic"]
 
+UNPLANNED = "single"  # stands for the planner where there was none
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -114,6 +116,11 @@ class MemoryPlan:
     alignment: int = ALIGNMENT
     note: str | None = None
     pool: PoolPlan | None = None
+
+    @property
+    def planned(self) -> bool:
+        """Whether it was made before the run; False for what a run node by node took."""
+        return self.planner != UNPLANNED
 
     @property
     def peak_bytes(self) -> int:

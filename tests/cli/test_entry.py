@@ -85,7 +85,7 @@ def test_every_error_of_a_failure_is_reported(kgrun: Any, monkeypatch: pytest.Mo
         second = GraphError("b is wrong", where=Place("g.json", ("nodes", 1)))
         raise GraphError("a is wrong", code="KG333", help="fix a", others=[second])
 
-    monkeypatch.setattr("kgrun.cli.commands.validate.bind_graph", fail)
+    monkeypatch.setattr("kgrun.cli.commands.validate.check_graph", fail)
     assert kgrun("validate", "g.json").err.splitlines() == [
         "error[KG333]: a is wrong",
         "  help: fix a",
@@ -114,7 +114,7 @@ def test_any_exception_has_its_exit_code_and_no_traceback(
     def fail(_: object) -> None:
         raise raised
 
-    monkeypatch.setattr("kgrun.cli.commands.validate.bind_graph", fail)
+    monkeypatch.setattr("kgrun.cli.commands.validate.check_graph", fail)
     result = kgrun("validate", "g.json")
     assert result.code == code
     assert result.err.splitlines()[0] == shown
@@ -126,7 +126,7 @@ def test_debug_shows_the_traceback(kgrun: Any, monkeypatch: pytest.MonkeyPatch) 
     def fail(_: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("kgrun.cli.commands.validate.bind_graph", fail)
+    monkeypatch.setattr("kgrun.cli.commands.validate.check_graph", fail)
     assert "KGRUN_DEBUG=1" in kgrun("validate", "g.json").err
     monkeypatch.setenv("KGRUN_DEBUG", "1")
     assert "Traceback (most recent call last)" in kgrun("validate", "g.json").err
@@ -142,7 +142,7 @@ def test_control_characters_of_a_message_are_escaped(kgrun: Any, monkeypatch: py
     def fail(_: object) -> None:
         raise GraphError("bad name \x1b[31mred\x07")
 
-    monkeypatch.setattr("kgrun.cli.commands.validate.bind_graph", fail)
+    monkeypatch.setattr("kgrun.cli.commands.validate.check_graph", fail)
     assert kgrun("validate", "g.json").err == "error[KG300]: bad name \\x1b[31mred\\x07\n"
 
 

@@ -212,7 +212,7 @@ def test_missing_device_is_exit_7_and_never_green(kgrun: Any, graph_file: Any, m
     import kgrun.runtime.session as session
     from kgrun.graphs.errors import DeviceUnavailable
 
-    def refuse(_: str) -> None:
+    def refuse(*_: object, **_more: object) -> None:
         raise DeviceUnavailable("no NVIDIA driver: libcuda was not found", code="KG702")
 
     monkeypatch.setattr(session, "open_device", refuse)

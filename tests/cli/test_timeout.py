@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the supervisor 
 HANG = """
 import ctypes, sys
 import kgrun.cli.commands.validate as validate
-validate.bind_graph = lambda _: ctypes.PyDLL(None).sleep(50)
+validate.check_graph = lambda _: ctypes.PyDLL(None).sleep(50)
 import kgrun.cli.entry as entry
 sys.exit(entry.main(sys.argv[1:]))
 """

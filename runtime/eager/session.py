@@ -1,0 +1,335 @@
+"""A session that runs a graph node by node: what `Session` is for graphs of which all is known before the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from time import monotonic
+from typing import Any, Self
+
+import numpy as np
+
+from kgrun.graphs.bind.dims import bind_dims, dims_from_shapes
+from kgrun.graphs.bind.given import bind_given
+from kgrun.graphs.bind.unsupported import RunTimeOnly, ignored, refused
+from kgrun.graphs.bound import Warning
+from kgrun.graphs.control import run_time_reason
+from kgrun.graphs.errors import GraphError, UsageError
+from kgrun.graphs.operators.base import ValueUnknown
+from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.runtime.checks import Watch, check_settings
+from kgrun.runtime.culprit import Tell
+from kgrun.runtime.devices import open_device
+from kgrun.runtime.devices.base import Device
+from kgrun.runtime.devices.cuda_libraries import Precision
+from kgrun.runtime.dump import DumpConfig
+from kgrun.runtime.dump.writer import Dump
+from kgrun.runtime.eager.body import Body
+from kgrun.runtime.eager.dump import EagerDump
+from kgrun.runtime.eager.executor import Executor
+from kgrun.runtime.eager.store import Block, Store, Tensor
+from kgrun.runtime.host_data import Array, check_array, check_names
+from kgrun.runtime.host_memory import HostMemory, check_room
+from kgrun.runtime.lower.classes import alias_classes
+from kgrun.runtime.measure import Measured
+from kgrun.runtime.memory.pool.live import LivePool
+from kgrun.runtime.phases import Phases
+from kgrun.runtime.report import RunReport, Transfer
+from kgrun.runtime.statistics import time_stats
+from kgrun.runtime.step_reports import judged, step_reports
+
+NOT_REPLAYED = "the graph runs node by node"
+_WARMUP_ON_GPU = 3
+# Bytes that the pool grows by: a GPU is slow to give memory, a host is not.
+_GPU_UNIT, _CPU_UNIT = 64 << 20, 1 << 20
+
+
+class EagerSession:
+    """A graph on a device, run node by node. A context manager; `close` releases the device.
+
+    Args:
+        graph, device, dims, seed, strict, allow_empty, sync_each, tell, precision: as `Session` has them.
+        values: input arrays known already.
+        memory_limit: most bytes to hold at once.
+        host_memory_limit: most bytes of host memory to hold for the device.
+        pool_unit: bytes that the pool of memory grows by.
+        schedule: order of threads and blocks of custom kernels on the CPU.
+        reuse_outputs: outputs of the same size lie in the same bytes in every run (S132).
+        reason: why the graph can only be run so, where that is known; None where it could be planned.
+
+    Raises:
+        KgrunError: any of its kinds; nothing stays allocated.
+    """
+
+    def __init__(
+        self,
+        graph: KernelGraph,
+        *,
+        device: str | Device = "auto",
+        dims: Mapping[str, int] | None = None,
+        values: Mapping[str, Array] | None = None,
+        memory_limit: int | None = None,
+        host_memory_limit: int | None = None,
+        pool_unit: int | None = None,
+        seed: int = 0,
+        strict: bool = False,
+        allow_empty: bool = False,
+        schedule: str = "forward",
+        sync_each: bool = False,
+        tell: Tell | None = None,
+        reuse_outputs: bool = False,
+        precision: Precision = "float32",
+        reason: str | None = None,
+    ) -> None:
+        self.graph, self.seed = graph, seed
+        self._dims = dict(dims or {})
+        self._given: dict[str, Array] = dict(values or {})
+        self._phases = Phases(tell)
+        self.reason = reason or run_time_reason(graph)
+        with ExitStack() as undo:
+            check_names(graph, self._given)
+            with self._phases("bind"):
+                self._warnings = self._checked(strict, allow_empty, asked=reason is None)
+            with self._phases("open device"):
+                found = open_device(device, precision=precision) if isinstance(device, str) else (device, None)
+                self.device, self.fallback_reason = found
+            if isinstance(device, str):
+                undo.callback(self.device.close)
+            self.device.host = HostMemory(host_memory_limit)
+            watch = Watch(check_settings((), schedule, self.device.info.kind))
+            self._body = Body(
+                graph, [], bind_dims(graph, self._all_dims()), self.device.info.kind, self.device.info.arch
+            )
+            unit = pool_unit or (_GPU_UNIT if self.device.info.kind != "cpu" else _CPU_UNIT)
+            pool = LivePool(self.device, unit=unit, limit=memory_limit)
+            undo.callback(pool.close)
+            self.store = Store(self.device, pool)
+            self._reuse = reuse_outputs
+            self._executor = Executor(self.device, self.store, watch, self._given, seed, sync_each)
+            self._outputs: list[Tensor] = []
+            self._floor_ns: int | None = None
+            self._told_ns = 0  # of the executor's bind_ns, already among the phases
+            self._undo = undo.pop_all()
+
+    def _all_dims(self) -> dict[str, int]:
+        shapes = {name: array.shape for name, array in self._given.items()}
+        return {**dims_from_shapes(self.graph, shapes), **self._dims}
+
+    def _checked(self, strict: bool, allow_empty: bool, asked: bool) -> tuple[Warning, ...]:
+        """What can be checked before the run; warnings. `asked`: nobody wanted a plan.
+
+        A graph of which all is known is bound as ever, so that it meets the same errors in every mode.
+        """
+        graph = self.graph
+        if self.reason is None:
+            try:
+                bound = bind_given(graph, self._dims, self._given, strict=strict, allow_empty=allow_empty)
+            except (RunTimeOnly, ValueUnknown) as error:
+                self.reason = error.message
+            else:
+                alias_classes(bound, reuse=False)
+                return bound.warnings
+        for fault in refused(graph, run_time=True):
+            raise fault
+        if graph.contiguous:
+            raise GraphError(
+                "contiguous tensors need a plan, and this graph runs node by node",
+                code="KG356",
+                where=graph.place("contiguous"),
+                help=self.reason,
+            )
+        text = f"nothing is planned, the graph runs node by node: {self.reason}"
+        found = (*(() if asked else (Warning("W-NODE-BY-NODE", text),)), *ignored(graph))
+        if strict and found:
+            raise GraphError(found[0].message, code="KG399", where=graph.place(*found[0].path))
+        return found
+
+    def run(
+        self,
+        inputs: Mapping[str, Array] | None = None,
+        *,
+        iterations: int | None = None,
+        warmup: int | None = None,
+        duration: float | None = None,
+        per_step: bool = True,
+        poison: bool = False,
+        dump: DumpConfig | None = None,
+        **others: Any,
+    ) -> RunReport:
+        """Run the graph and report; arguments as `Session.run` has them, those of planned runs mean nothing here.
+
+        Inputs may have other shapes than in the run before: what depends on them is bound anew, once.
+
+        Raises:
+            KgrunError: for inputs that do not fit, for nodes that cannot take what they get, and faults of the device.
+        """
+        self._take_inputs(inputs or {})
+        on_gpu = self.device.info.kind != "cpu"
+        recorder, store = self._executor.recorder, self.store
+        restore = _Restore(store)
+        warm = (_WARMUP_ON_GPU if on_gpu else 0) if warmup is None else warmup
+        with self._phases("run"):
+            self._executor.wrote = restore.keep
+            for _ in range(warm):
+                self._once()
+            self._executor.wrote = None
+            restore.put_back()
+            recorder.forget_times()
+            updated = bool(restore.kept)
+            count = iterations or (10 if on_gpu and not updated else 1)
+            measured = Measured(warmup=warm)
+            dumper = None
+            if dump is not None:
+                dumper = EagerDump(Dump(dump, self.device.info.index), self._body, store)
+            self._executor.observe = dumper
+            deadline = None if duration is None else monotonic() + duration
+            while (
+                (len(measured.totals) < count) if deadline is None else (not measured.totals or monotonic() < deadline)
+            ):
+                store.poisoned = poison and deadline is None and len(measured.totals) == count - 1
+                if dumper is not None:
+                    dumper.start(len(measured.totals))
+                start, apart = self.device.record(), self._apart(dumper)
+                self._once()
+                took = self.device.elapsed_ns(start, self.device.record())
+                # Binding is paid once, by whichever run meets new types first.
+                recorder.settle()
+                measured.totals.append(max(took - (self._apart(dumper) - apart), 0))
+            store.poisoned = False
+            self._executor.observe = None
+            recorder.settle()
+            self.device.synchronize()
+        report = self._report(measured, per_step)
+        return report if dumper is None else dumper.dump.noted(report)
+
+    def _apart(self, dumper: EagerDump | None) -> int:
+        """Nanoseconds spent so far on what is no part of a run."""
+        return self._executor.bind_ns + (0 if dumper is None else dumper.spent_ns)
+
+    def _once(self) -> None:
+        self._executor.kept = {}
+        for name, tensor in zip(self._body.outputs, self._outputs, strict=False):
+            if self._reuse and tensor.block.refs == 1 and tensor.block.address is not None:
+                self._executor.kept[name] = tensor.block
+            else:
+                self.store.release(tensor.block)
+        self._outputs = []
+        self.store.start_run()
+        self._executor.recorder.start_run()
+        try:
+            self._outputs = self._executor.run(self._body, {})
+        finally:
+            for block in self._executor.kept.values():
+                self.store.release(block)
+            self._executor.kept = {}
+
+    def _take_inputs(self, inputs: Mapping[str, Array]) -> None:
+        """Keep what is given, bind dimensions to it, and refill the inputs that are on the device."""
+        check_names(self.graph, inputs)
+        self._given.update({name: np.ascontiguousarray(array).reshape(array.shape) for name, array in inputs.items()})
+        body = self._body
+        dims = bind_dims(self.graph, self._all_dims())
+        if dims != body.dims:
+            body.set_dims(dims)
+            for inner in body.inner():
+                self._drop(inner, list(inner.statics))
+        kinds = {name: body.external(name)[0] for name in body.statics}
+        self._drop(body, [n for n, kind in kinds.items() if kind.shape != body.statics[n].type.shape])
+        for name in inputs:
+            if name in body.statics:
+                self._refill(
+                    body.statics[name], check_array(self._given[name], kinds[name].dtype, kinds[name].shape, name)
+                )
+
+    def _drop(self, body: Body, names: Iterable[str]) -> None:
+        """Forget tensors from outside: they are made anew, in their new shapes, when they are read."""
+        for name in names:
+            tensor = body.statics.pop(name)
+            tensor.block.fixed -= 1
+            self.store.release(tensor.block)
+
+    def _refill(self, tensor: Tensor, array: Array) -> None:
+        tensor.host = None
+        if tensor.block.address is None:
+            tensor.block.content = array
+        else:
+            self.store.fill(tensor.block, array)
+
+    def output(self, name: str) -> Array:
+        """A graph output or a pinned tensor as a host array, after a run."""
+        tensor = self._executor.pinned.get(name)
+        if tensor is None:
+            if name not in self._body.outputs:
+                raise UsageError(f"{name!r} is no output of the graph", code="KG259")
+            tensor = self._outputs[self._body.outputs.index(name)]
+        check_room(tensor.type.nbytes, f"output {name!r}")
+        return self.store.download(tensor).copy()
+
+    def _report(self, measured: Measured, per_step: bool) -> RunReport:
+        recorder, store = self._executor.recorder, self.store
+        with self._phases("download"):
+            outputs = {name: self.output(name) for name in self._body.outputs}
+        warnings = list(self._warnings)
+        if self.fallback_reason:
+            warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
+        program = recorder.program(self._body, self.device.info.kind, self._warnings)
+        if per_step:
+            measured.samples = [list(row.samples) for row in recorder.rows.values()]
+            measured.methods = [row.method for row in recorder.rows.values()]
+            if self._floor_ns is None and measured.methods:
+                self._floor_ns = self.device.marks_floor()
+            measured.floors = dict.fromkeys(measured.methods, self._floor_ns or 0)
+            measured.timeline = list(recorder.timeline)
+        recorder.forget_times()
+        self._phases.add("bind", self._executor.bind_ns - self._told_ns)
+        self._told_ns = self._executor.bind_ns
+        report = RunReport(
+            program=program,
+            plan=recorder.plan(store),
+            device=self.device.info,
+            outputs=outputs,
+            steps=step_reports(program, measured),
+            total=time_stats(measured.totals),
+            iterations=len(measured.totals),
+            warmup=measured.warmup,
+            upload=Transfer(*store.uploaded),
+            download=Transfer(sum(a.nbytes for a in outputs.values()), self._phases.spent["download"]),
+            measured_peak_bytes=self.device.peak_memory(),
+            timeline=tuple(measured.timeline),
+            warnings=tuple(warnings),
+            phases_ns=dict(self._phases.spent),
+            total_samples=tuple(measured.totals),
+            floors_ns=dict(measured.floors),
+            not_replayed=NOT_REPLAYED,
+        )
+        return judged(report, measured)
+
+    def close(self) -> None:
+        """Free memory and release the device; may be called twice."""
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Restore:
+    """Parameters as they were before runs that do not count."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.kept: dict[Block, Array] = {}
+
+    def keep(self, block: Block) -> None:
+        """Copy a parameter's bytes to the host before the first overwriting."""
+        if block not in self.kept:
+            copy = np.empty(block.nbytes, np.uint8)
+            self._store.device.download(self._store.address(block), copy)
+            self.kept[block] = copy
+
+    def put_back(self) -> None:
+        """Undo what was written since."""
+        for block, copy in self.kept.items():
+            self._store.fill(block, copy)

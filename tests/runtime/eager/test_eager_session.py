@@ -1,0 +1,177 @@
+"""Graphs run node by node: the same bits as planned ones, shapes and branches that only the run tells, no leaks."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgrun.graphs.errors import DoesNotFit, GraphError, KgrunError, UsageError
+from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.runtime import Session
+from kgrun.runtime.eager import EagerSession
+from kgrun.runtime.sessions import open_session
+from tests.graphs.random_graphs import random_graph
+from tests.support import graph, node, tensor
+
+F = "float32"
+X = {"x": tensor("input", ["n"], F)}
+
+
+def row(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values, F)
+
+
+def constant(value: object, dtype: str = F) -> dict[str, object]:
+    return {"role": "constant", "dtype": dtype, "value": value}
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), nodes=st.integers(1, 30))
+def test_S127_U9_single_and_planned_give_the_same_bits(seed: int, nodes: int) -> None:
+    made = KernelGraph.model_validate(random_graph(random.Random(seed), nodes))
+    with Session(made, device="cpu") as session:
+        planned = session.run(per_step=False)
+    with EagerSession(made, device="cpu") as eager:
+        single = eager.run(iterations=2, poison=True)
+    assert planned.outputs.keys() == single.outputs.keys()
+    for name, array in planned.outputs.items():
+        assert array.tobytes() == single.outputs[name].tobytes(), name
+    assert single.plan.dynamic_bytes <= single.plan.no_reuse_bytes
+
+
+def test_U4_S133_a_thousand_runs_leave_nothing_behind() -> None:
+    nodes = [node("a", ["x"], ["t"], op="Relu"), node("b", ["t", "t"], ["y"], op="Add")]
+    with EagerSession(graph(nodes, X, ["y"]), device="cpu", values={"x": row(1, -2, 3)}) as session:
+        session.run()
+        pool, held, peak = session.store.pool, session.device.memory_in_use(), session.device.peak_memory()
+        used = pool.statistics().used
+        session.run(iterations=1000)
+        assert (session.device.memory_in_use(), session.device.peak_memory()) == (held, peak)
+        assert pool.statistics().used == used
+        assert pool.check() == []
+        assert sorted(holder.name for holder in pool.leaks()) == ["x", "y"]
+        device = session.device
+    assert device.memory_in_use() == 0
+
+
+def test_S82_shapes_that_the_elements_decide() -> None:
+    nodes = [
+        node("relu", ["x"], ["r"], op="Relu"),
+        node("places", ["r"], ["p"], op="NonZero"),
+        node("turned", ["p"], ["q"], op="Transpose"),
+        node("size", ["q"], ["s"], op="Shape"),
+    ]
+    with open_session(graph(nodes, X, ["q", "s"]), device="cpu", values={"x": row(1, -1, 2, 3)}) as session:
+        assert isinstance(session, EagerSession)
+        report = session.run(iterations=3)
+        assert [len(step.samples) for step in report.steps] == [3, 3, 3]
+        assert report.outputs["q"].tolist() == [[0], [2], [3]]
+        assert report.outputs["s"].tolist() == [3, 1]
+        assert [step.name for step in report.steps] == ["relu", "places", "turned"]
+        assert "W-NODE-BY-NODE" in [w.code for w in report.warnings]
+        assert session.run({"x": row(-1, -1, -1, 5)}).outputs["q"].tolist() == [[3]]
+
+
+def test_S82_a_shape_that_a_node_computes_is_read_back() -> None:
+    tensors = X | {"two": constant([2], "int64")}
+    nodes = [
+        node("places", ["x"], ["p"], op="NonZero"),
+        node("size", ["p"], ["s"], op="Shape"),
+        node("turn", ["s", "back"], ["t"], op="Gather"),
+        node("reshape", ["p", "t"], ["y"], op="Reshape"),
+    ]
+    made = graph(nodes, tensors | {"back": constant([1, 0], "int64")}, ["y"])
+    with open_session(made, device="cpu", values={"x": row(1, 0, 2)}) as session:
+        assert session.run().outputs["y"].tolist() == [[0], [2]]
+
+
+def test_S20_new_shapes_are_bound_without_a_new_session() -> None:
+    made = graph([node("a", ["x", "x"], ["y"], op="Add")], X, ["y"], dims={"n": {"default": 2, "max": 8}})
+    with EagerSession(made, device="cpu") as session:
+        for size in (2, 5, 8, 2):
+            x = np.arange(size, dtype=F)
+            assert session.run({"x": x}).outputs["y"].tolist() == (2 * x).tolist()
+        with pytest.raises(UsageError, match="maximum 8") as caught:
+            session.run({"x": np.zeros(9, F)})
+        assert caught.value.code == "KG222"
+
+
+def test_S51_a_dynamic_graph_is_refused_under_strict() -> None:
+    made = graph([node("p", ["x"], ["y"], op="NonZero")], X, ["y"])
+    with pytest.raises(GraphError, match="node by node") as caught:
+        open_session(made, device="cpu", values={"x": row(1)}, strict=True)
+    assert caught.value.code == "KG399"
+
+
+def test_S39_updates_stay_and_runs_that_do_not_count_leave_none() -> None:
+    tensors = {"w": tensor("parameter", (3,), F, init={"fill": 0}), "one": constant([1.0])}
+    made = graph([node("step", ["w", "one"], ["w2"], op="Add", inplace={"w2": "w"})], tensors, ["w2"])
+    with EagerSession(made, device="cpu") as session:
+        assert session.run().outputs["w2"].tolist() == [1, 1, 1]
+        assert session.run(iterations=4, warmup=3).outputs["w2"].tolist() == [5, 5, 5]
+
+
+def test_S24_aliases_share_their_bytes() -> None:
+    tensors = {"w": tensor("parameter", (3,), F, init={"fill": 2}), "v": tensor("parameter", (3,), F, alias_of="w")}
+    with EagerSession(graph([node("a", ["w", "v"], ["y"], op="Mul")], tensors, ["y"]), device="cpu") as session:
+        report = session.run()
+    assert report.outputs["y"].tolist() == [4, 4, 4]
+    assert report.plan.static_bytes == 2 * 512
+
+
+def test_S38_a_pinned_result_outlives_the_run() -> None:
+    tensors = X | {"t": {"pin": True}}
+    nodes = [node("a", ["x"], ["t"], op="Neg"), node("b", ["t"], ["y"], op="Relu")]
+    with EagerSession(graph(nodes, tensors, ["y"]), device="cpu", values={"x": row(1, -2)}) as session:
+        session.run()
+        assert session.output("t").tolist() == [-1, 2]
+
+
+def test_S134_a_limit_names_the_tensor_that_does_not_fit() -> None:
+    nodes = [node("a", ["x"], ["t"], op="Neg"), node("b", ["t"], ["y"], op="Relu")]
+    x = np.zeros(1000, F)
+    with (
+        EagerSession(graph(nodes, X, ["y"]), device="cpu", values={"x": x}, memory_limit=9000) as session,
+        pytest.raises(DoesNotFit, match=r"no room for 'y'\n  needed +4,096 bytes") as caught,
+    ):
+        session.run()
+    assert (caught.value.exit, caught.value.code) == (4, "KG411")
+    assert (caught.value.details["needed_bytes"], str(caught.value.where)) == (4096, "nodes[1]")
+
+
+def test_a_fault_says_its_node() -> None:
+    nodes = [node("p", ["x"], ["p"], op="NonZero"), node("add", ["p", "x"], ["y"], op="Add")]
+    with (
+        open_session(graph(nodes, X, ["y"]), device="cpu", values={"x": row(1, 2)}) as session,
+        pytest.raises(KgrunError) as caught,
+    ):
+        session.run()
+    assert (caught.value.exit, str(caught.value.where).split(".")[0]) == (3, "nodes[1]")
+
+
+def test_checks_need_a_plan() -> None:
+    made = graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 2})
+    with pytest.raises(UsageError, match="--check needs a planned run") as caught:
+        open_session(made, device="cpu", memory="single", checks=("nan",))
+    assert caught.value.code == "KG240"
+
+
+def test_an_empty_tensor_runs() -> None:
+    nodes = [node("p", ["x"], ["p"], op="NonZero"), node("cast", ["p"], ["y"], op="Cast", attributes={"to": F})]
+    with open_session(graph(nodes, X, ["y"]), device="cpu", values={"x": row(0, 0)}) as session:
+        assert session.run().outputs["y"].shape == (1, 0)
+
+
+def test_S20_a_result_beyond_its_max_shape_is_an_error() -> None:
+    tensors = X | {"p": {"max_shape": [1, 2]}}
+    made = graph([node("places", ["x"], ["p"], op="NonZero")], tensors, ["p"])
+    with open_session(made, device="cpu", values={"x": row(1, 0, 2)}) as session:
+        assert session.run().outputs["p"].tolist() == [[0, 2]]
+        with pytest.raises(GraphError, match=r"shape \[1, 3\], beyond its max_shape \[1, 2\]") as caught:
+            session.run({"x": row(1, 2, 3)})
+    assert (caught.value.code, str(caught.value.where)) == ("KG352", "tensors.p.max_shape")
