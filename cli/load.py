@@ -26,8 +26,20 @@ class GraphOptions:
 
 
 def read_graph(options: GraphOptions) -> KernelGraph:
-    """Load the file."""
+    """Load the file; an ONNX model is imported on the way."""
+    from pathlib import Path
+
+    from kgrun.graphs.importers import is_onnx
     from kgrun.graphs.load import load_graph
+
+    if is_onnx(Path(options.file)):
+        from kgrun.graphs.importers.onnx import onnx_graph
+
+        return onnx_graph(
+            Path(options.file),
+            dims=parse_dims(options.dims or ()),
+            allow_external_data=options.allow_external_data,
+        )
 
     return load_graph(options.file, allow_external_data=options.allow_external_data)
 

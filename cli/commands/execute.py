@@ -184,7 +184,7 @@ def command(
     }
     loop |= {"first": True} if cold_report else {}
     work = Work(
-        GraphOptions(file, allow_external_data=allow_external_data),
+        GraphOptions(file, dim, allow_external_data=allow_external_data),
         input or (),
         inputs,
         settings,
