@@ -7,8 +7,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from kgrun.graphs.data_onnx import Message, import_onnx, stored_tensor, type_name
 from kgrun.graphs.dtypes import ONNX_DTYPES
-from kgrun.graphs.importers.onnx.container import Message, import_onnx, stored_tensor, type_name
 from kgrun.graphs.importers.onnx.errors import Unsupported
 from kgrun.graphs.importers.onnx.values import shortest
 from kgrun.graphs.operators.base import OpSchema

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kgrun.graphs.data_onnx import Message
 from kgrun.graphs.dtypes import ONNX_DTYPES
 from kgrun.graphs.errors import PathPart
-from kgrun.graphs.importers.onnx.container import Message, subgraph_prefix
+from kgrun.graphs.importers.onnx.container import subgraph_prefix
 from kgrun.graphs.importers.onnx.errors import Unsupported
 from kgrun.graphs.importers.onnx.uses import Level, Scope, Use
 from kgrun.graphs.importers.onnx.values import Body, Emitted, Value

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from kgrun.graphs.data_onnx import Message, import_onnx
 from kgrun.graphs.dtypes import ONNX_DTYPES
-from kgrun.graphs.importers.onnx.container import Message, function_prefix, import_onnx
+from kgrun.graphs.importers.onnx.container import function_prefix
 from kgrun.graphs.importers.onnx.errors import Unsupported
 from kgrun.graphs.importers.onnx.uses import Level, Scope, Use, onnx_schema
 from kgrun.graphs.importers.onnx.values import Value

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kgrun.graphs.data_onnx import Message, import_onnx, type_name
 from kgrun.graphs.data_save import file_name, save_bytes, save_stored
 from kgrun.graphs.dtypes import ONNX_DTYPES
 from kgrun.graphs.errors import GraphError, Place
-from kgrun.graphs.importers.onnx.container import Container, Message, import_onnx, open_container, type_name
+from kgrun.graphs.importers.onnx.container import Container, open_container
 from kgrun.graphs.importers.onnx.dims import Dims
 from kgrun.graphs.importers.onnx.document import Reference, Writer
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from kgrun.graphs.data_onnx import Message
 from kgrun.graphs.errors import GraphError, PathPart
 from kgrun.graphs.importers.onnx import control, functions
 from kgrun.graphs.importers.onnx.adapters import ADAPTERS
 from kgrun.graphs.importers.onnx.attributes import plain_attributes
-from kgrun.graphs.importers.onnx.container import Container, Message
+from kgrun.graphs.importers.onnx.container import Container
 from kgrun.graphs.importers.onnx.emitter import Emitter
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
 from kgrun.graphs.importers.onnx.uses import Level, Use, onnx_schema
@@ -113,7 +114,7 @@ class Translator:
 
     def array(self, level: Level, name: str, tensor: Message) -> Value:
         """A constant made of `tensor`, which the container has under the level's prefix and `name`."""
-        from kgrun.graphs.importers.onnx.container import stored_tensor
+        from kgrun.graphs.data_onnx import stored_tensor
 
         try:
             stored = stored_tensor(tensor, name, self.path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kgrun.graphs.importers.onnx.container import Message, import_onnx
+from kgrun.graphs.data_onnx import Message, import_onnx
 from kgrun.graphs.importers.onnx.emitter import Emitter
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
 from kgrun.graphs.importers.onnx.values import Value, inline

@@ -10,10 +10,10 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
+from kgrun.graphs.data_onnx import SELF
+
 # Smaller data are parsed with the rest.
 LARGE = 16 << 10
-# The `location` of data that lie in the model file itself.
-SELF = ""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14

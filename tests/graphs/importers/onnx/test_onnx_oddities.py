@@ -159,7 +159,8 @@ def test_dropout_vanishes_and_its_mask_is_true(model: Path) -> None:
 
 
 def test_outputs_that_are_inputs_constants_or_the_same(model: Path) -> None:
-    text = """g (float[2] x) => (float[2] a, float[2] b, float[2] c, float[3] k, float[2] same) <float[3] w = {1, 2, 3}> {
+    text = """g (float[2] x) => (float[2] a, float[2] b, float[2] c, float[3] k, float[2] same)
+    <float[3] w = {1, 2, 3}> {
         t = Relu(x)
         a = Identity(t)
         b = Identity(t)
