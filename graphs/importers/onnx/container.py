@@ -69,10 +69,36 @@ def _open(path: Path, *_state: int) -> Container:
         raise GraphError(f"is no ONNX model, or damaged: {text}", code="KG380", where=str(path)) from None
     if not model.ir_version or not model.HasField("graph"):
         raise GraphError("is no ONNX model: it has no graph", code="KG380", where=str(path))
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise GraphError("is damaged: a name in it is not UTF-8", code="KG380", where=str(path))
     arrays = dict(graph_arrays(model.graph, ""))
     for function in model.functions:
         arrays.update(node_arrays(function.node, function_prefix(function)))
     return Container(path, model, arrays)
+
+
+def _texts(model: Message) -> Iterator[object]:
+    """Every string by which the importer looks something up; protobuf gives bytes for one that is no text."""
+    yield model.graph.name
+    for opset in model.opset_import:
+        yield opset.domain
+    stack = [model.graph, *model.functions]
+    while stack:
+        graph = stack.pop()
+        if hasattr(graph, "initializer"):
+            yield from (tensor.name for tensor in graph.initializer)
+            yield from (sparse.values.name for sparse in graph.sparse_initializer)
+            for info in (*graph.input, *graph.output):
+                yield info.name
+                yield from (dim.dim_param for dim in info.type.tensor_type.shape.dim)
+        else:
+            yield from (graph.name, graph.domain, graph.overload, *graph.input, *graph.output)
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            for attribute in node.attribute:
+                yield from (attribute.name, attribute.ref_attr_name)
+                if attribute.HasField("g"):
+                    stack.append(attribute.g)
 
 
 def function_prefix(function: Message) -> str:

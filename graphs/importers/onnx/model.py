@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from kgrun.graphs.importers.onnx.dims import Dims
 from kgrun.graphs.importers.onnx.document import Reference, Writer
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
 from kgrun.graphs.importers.onnx.translate import Translator, names_read
-from kgrun.graphs.importers.onnx.uses import Level, Scope
+from kgrun.graphs.importers.onnx.uses import Level, Scope, onnx_schema
 from kgrun.graphs.importers.onnx.values import Value
 from kgrun.graphs.importers.text import document_text
 from kgrun.graphs.operators.base import TensorType
@@ -126,8 +126,8 @@ def _versions(model: Message, path: Path) -> dict[str, int]:
     """Opset versions by domain; those of domains that no node uses do not matter."""
     found = {("" if each.domain == "ai.onnx" else each.domain): each.version for each in model.opset_import}
     version = found.setdefault("", max(OPSETS) if not model.opset_import else 0)
-    used = any(node.domain in ("", "ai.onnx") for node in model.graph.node)
-    if used and version not in OPSETS:
+    used = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")}
+    if used and version not in OPSETS and not _unchanged(used, version):
         raise GraphError(
             f"opset {version} of ONNX; kgrun knows {OPSETS.start} to {OPSETS.stop - 1}",
             code="KG382",
@@ -135,9 +135,16 @@ def _versions(model: Message, path: Path) -> dict[str, int]:
             help="convert the model, or export it again",
         )
     if used:
-        newest = import_onnx().defs.onnx_opset_version()
-        found[""] = min(version, newest)
+        found[""] = min(max(version, OPSETS.start), import_onnx().defs.onnx_opset_version())
     return found
+
+
+def _unchanged(ops: Iterable[str], version: int) -> bool:
+    """Whether `ops` mean in opset `version` what they do in the oldest one that kgrun knows."""
+    if not 1 <= version < OPSETS.start:
+        return False
+    pairs = [[onnx_schema(op, "", each) for each in (version, OPSETS.start)] for op in ops]
+    return all(old is not None and new is not None and old.since_version == new.since_version for old, new in pairs)
 
 
 def _input(info: Message, dims: Dims, given: np.ndarray[Any, Any] | None) -> Value:

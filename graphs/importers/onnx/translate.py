@@ -84,6 +84,9 @@ class Translator:
             except Unsupported as error:
                 self.emitter.rollback(mark)
                 first = error
+            except (TypeError, ValueError, KeyError, IndexError) as error:
+                # Models are not checked against ONNX's schemas first: it would cost more than the import.
+                raise Unsupported(f"its attributes do not fit the operator: {error}", code="KG330") from None
         try:
             return functions.inline_schema(self, use)
         except Unsupported:
