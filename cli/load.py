@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.values import parse_dims
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from kgrun.graphs.bound import BoundGraph
     from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.program import Program
+
+    Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +31,49 @@ class GraphOptions:
     arch: str | None = None
 
 
-def read_graph(options: GraphOptions) -> KernelGraph:
-    """Load the file; an ONNX model is imported on the way."""
-    from pathlib import Path
+def read_graph(options: GraphOptions, told: Mapping[str, int] | None = None) -> KernelGraph:
+    """Load the file; an ONNX model is imported on the way, with its dimensions bound.
 
-    from kgrun.graphs.importers import is_onnx
+    Args:
+        told: dimensions of an ONNX model that are known otherwise; those of the options win.
+    """
     from kgrun.graphs.load import load_graph
 
-    if is_onnx(Path(options.file)):
-        from kgrun.graphs.importers.onnx import onnx_graph
+    if not _is_onnx(options):
+        return load_graph(options.file, allow_external_data=options.allow_external_data)
+    from kgrun.graphs.importers.onnx import onnx_graph
 
-        return onnx_graph(
-            Path(options.file),
-            dims=parse_dims(options.dims or ()),
-            allow_external_data=options.allow_external_data,
-        )
+    dims = {**(told or {}), **parse_dims(options.dims or ())}
+    return onnx_graph(Path(options.file), dims=dims, allow_external_data=options.allow_external_data)
 
-    return load_graph(options.file, allow_external_data=options.allow_external_data)
+
+def read_graph_for(options: GraphOptions, graph: KernelGraph, given: Mapping[str, Array]) -> KernelGraph:
+    """`graph` again, once the shapes of given arrays tell dimensions: an ONNX model has more folded then."""
+    if not _is_onnx(options) or not given:
+        return graph
+    from kgrun.graphs.bind.dims import dims_from_shapes
+
+    told = dims_from_shapes(graph, {name: array.shape for name, array in given.items()})
+    return read_graph(options, told) if told else graph
+
+
+def dims_to_bind(options: GraphOptions) -> dict[str, int]:
+    """The dimensions that the options give; none where importing an ONNX model has bound them already."""
+    dims = parse_dims(options.dims or ())
+    return {} if _is_onnx(options) else dims
+
+
+def _is_onnx(options: GraphOptions) -> bool:
+    from kgrun.graphs.importers import is_onnx
+
+    return is_onnx(Path(options.file))
 
 
 def bind_graph(options: GraphOptions) -> BoundGraph:
     """Load the file and bind it; all checks included."""
     from kgrun.graphs.bind import bind
 
-    dims = parse_dims(options.dims or ())  # the command line's faults come before the file's
+    dims = dims_to_bind(options)  # the command line's faults come before the file's
     return bind(
         read_graph(options),
         dims=dims,

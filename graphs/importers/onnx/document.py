@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.importers.onnx.dims import Dims
 from kgrun.graphs.importers.onnx.values import Body, Emitted, Value, nested
 from kgrun.graphs.operators.base import TensorType
@@ -42,8 +43,8 @@ class Writer:
         document: dict[str, Any] = {"kgrun": 1, "name": name[:MAX_NAME] or "graph"}
         if dims.names:
             document["dims"] = _dims(dims)
-        document |= {"inputs": [self._name(value) for value in body.inputs], "tensors": tensors, "nodes": written}
-        document["outputs"] = results
+        # Inputs stand first among the tensors, in the model's order; a list of them would call weights undeclared.
+        document |= {"tensors": tensors, "nodes": written, "outputs": results}
         return document | ({"graphs": self._graphs} if self._graphs else {})
 
     def _results(self, body: Body, outputs: Mapping[str, Value]) -> list[str]:
@@ -155,8 +156,12 @@ def _free(body: Body) -> set[int]:
 
 
 def _declared(value: Value) -> dict[str, Any]:
+    """An input; without an array it runs on random numbers, small enough whole ones to be indices."""
     assert value.declared is not None
-    return {"role": "input", "dtype": value.declared[0], "shape": value.declared[1]}
+    dtype, shape = value.declared
+    kind = DTYPES[dtype].kind
+    init: dict[str, Any] = {"uniform": [0, 1]} if kind == "float" else {"integers": [0, 2]}
+    return {"role": "input", "dtype": dtype, "shape": shape, "init": {"fill": True} if kind == "bool" else init}
 
 
 def _inline(kind: TensorType) -> dict[str, Any]:
