@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
+# Inputs of so many elements may decide branches and loops.
+_SHORT = 16
+
+
 @dataclass(frozen=True, slots=True)
 class GraphOptions:
     """What the user says about the graph, still as words. `arch` is the architecture whose launch limits hold."""
@@ -31,11 +35,14 @@ class GraphOptions:
     arch: str | None = None
 
 
-def read_graph(options: GraphOptions, told: Mapping[str, int] | None = None) -> KernelGraph:
+def read_graph(
+    options: GraphOptions, told: Mapping[str, int] | None = None, values: Mapping[str, Array] | None = None
+) -> KernelGraph:
     """Load the file; an ONNX model is imported on the way, with its dimensions bound.
 
     Args:
         told: dimensions of an ONNX model that are known otherwise; those of the options win.
+        values: inputs of an ONNX model that may decide branches and loops.
     """
     from kgrun.graphs.load import load_graph
 
@@ -44,17 +51,23 @@ def read_graph(options: GraphOptions, told: Mapping[str, int] | None = None) -> 
     from kgrun.graphs.importers.onnx import onnx_graph
 
     dims = {**(told or {}), **parse_dims(options.dims or ())}
-    return onnx_graph(Path(options.file), dims=dims, allow_external_data=options.allow_external_data)
+    return onnx_graph(Path(options.file), dims=dims, values=values, allow_external_data=options.allow_external_data)
 
 
 def read_graph_for(options: GraphOptions, graph: KernelGraph, given: Mapping[str, Array]) -> KernelGraph:
-    """`graph` again, once the shapes of given arrays tell dimensions: an ONNX model has more folded then."""
+    """`graph` again, once given arrays tell more: an ONNX model has more folded then.
+
+    Their shapes bind dimensions. Where branches or loops are still open, short whole-number inputs decide them too: the
+    graph then holds for this run.
+    """
     if not _is_onnx(options) or not given:
         return graph
     from kgrun.graphs.bind.dims import dims_from_shapes
 
     told = dims_from_shapes(graph, {name: array.shape for name, array in given.items()})
-    return read_graph(options, told) if told else graph
+    graph = read_graph(options, told) if told else graph
+    deciding = {name: a for name, a in given.items() if a.size <= _SHORT and a.dtype.kind in "iub"}
+    return read_graph(options, told, deciding) if graph.graphs and deciding else graph
 
 
 def dims_to_bind(options: GraphOptions) -> dict[str, int]:

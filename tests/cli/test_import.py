@@ -123,3 +123,20 @@ def test_all_that_cannot_be_imported_is_listed_with_exit_3(kgrun: Any, tmp_path:
 
 def test_a_launch_list_has_no_dimensions_to_bind(kgrun: Any, tmp_path: Path) -> None:
     assert kgrun("import", BERT, "-o", tmp_path / "x.json", "--dim", "n=2", "--json").json()["error"]["code"] == "KG221"
+
+
+def test_a_given_input_decides_a_branch(kgrun: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 10, opset_import: ["" : 17]> g (float[2] x, int64 rate) => (float[2] y) {
+        k = Constant<value_int = 16000>()
+        c = Equal(rate, k)
+        y = If (c) <
+            then_branch = a () => (float[2] p) { p = Neg(x) },
+            else_branch = b () => (float[2] q) { q = Relu(x) }
+        >
+    }"""
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    for rate, op in ((16_000, "Neg"), (8_000, "Relu")):
+        np.savez(tmp_path / "in.npz", x=np.ones(2, np.float32), rate=np.int64(rate))
+        words = ("--inputs", tmp_path / "in.npz", "--device", "cpu", "--json")
+        assert [row["op"] for row in kgrun("execute", tmp_path / "m.onnx", *words).json()["kernels"]] == [op]
