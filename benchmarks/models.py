@@ -1,11 +1,11 @@
 """ONNX models through kgrun and through ONNX Runtime, on the CPU: agreement, memory against the bound, time.
 
-    python benchmarks/models.py MODEL.onnx … [--threads 2] [--rounds 40] [--save benchmarks/results] [--import-only …]
+    python benchmarks/models.py MODEL.onnx … [--threads 1] [--rounds 40] [--save benchmarks/results] [--import-only …]
 
-The two take turns, each with THREADS threads (0: as many as they like). Times are the least of all rounds: what a
-shared machine adds is no one's. Dimensions that `DIMS` does not name are 1. kgrun's graph holds for the given inputs'
-shapes, and for small whole-number inputs that decide branches. Every model is also imported in a process of its own:
-seconds and peak memory (resident, as Linux counts it).
+The two take turns, each with THREADS threads (0: as many as they like). Times are CPU times of the whole process, all
+threads together, the least of all rounds: waiting for a shared machine does not count. Dimensions that `DIMS` does not
+name are 1. kgrun's graph holds for the given inputs' shapes, and for small whole-number inputs that decide branches.
+Every model is also imported in a process of its own: seconds and peak memory (resident, as Linux counts it).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def side_by_side(paths: list[Path], threads: int, rounds: int, section: Section)
     """One row a model."""
     section.columns = (
         "model", "nodes", "steps", "error ÷ largest output", "planned ÷ bound", "peak MiB",
-        "kgrun ms", "ONNX Runtime ms", "kgrun ÷ ONNX Runtime", "where kgrun's time goes",
+        "kgrun CPU ms", "ONNX Runtime CPU ms", "kgrun ÷ ONNX Runtime", "where kgrun's time goes",
     )  # fmt: skip
     for path in paths:
         try:
@@ -114,14 +114,14 @@ def _row(path: Path, threads: int, rounds: int, section: Section) -> tuple[Any, 
         error = max(_error(report.outputs[name], array) for name, array in wanted.items())
 
         def ours() -> float:
-            start = time.perf_counter()
+            start = time.process_time()
             session.runner.issue()
-            return (time.perf_counter() - start) * 1e3
+            return (time.process_time() - start) * 1e3
 
         def theirs() -> float:
-            start = time.perf_counter()
+            start = time.process_time()
             other.run(None, given)
-            return (time.perf_counter() - start) * 1e3
+            return (time.process_time() - start) * 1e3
 
         times = [(ours(), theirs()) for _ in range(rounds)]
         mine, others = min(row[0] for row in times), min(row[1] for row in times)
@@ -193,7 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("--import-only", nargs="*", type=Path, default=[], help="models to import, not to run")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--save", type=Path, help="folder for the result files")
     options = parser.parse_args()
