@@ -17,7 +17,6 @@ import numpy as np
 
 from kgrun.graphs.bind import bind
 from kgrun.graphs.bind.dims import dims_from_shapes
-from kgrun.graphs.bind.tensors import host_names
 from kgrun.graphs.bound import BoundGraph, Warning
 from kgrun.graphs.errors import UsageError
 from kgrun.graphs.operators.base import ValueUnknown
@@ -353,14 +352,13 @@ def bind_given(
 ) -> BoundGraph:
     """Bind with given arrays: their shapes tell dimensions, which `dims` beats.
 
-    Where an operator must know an input's value, bind again with the values of integer inputs and of those it looks at.
+    Where an operator must know an input's value, bind again with the values of integer inputs.
     """
     dims = {**dims_from_shapes(graph, {name: array.shape for name, array in given.items()}), **dims}
     try:
         return bind(graph, dims=dims, strict=strict, allow_empty=allow_empty)
     except ValueUnknown:
-        looked_at = host_names(graph)
-        values = {n: a for n, a in given.items() if a.dtype.kind in "iub" or n in looked_at}
+        values = {n: a for n, a in given.items() if a.dtype.kind in "iub"}
         if not values:
             raise
         return bind(graph, dims=dims, values=values, strict=strict, allow_empty=allow_empty)

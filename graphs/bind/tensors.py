@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bind.dims import bind_shape
-from kgrun.graphs.bind.links import Links, flatten
+from kgrun.graphs.bind.links import Links
 from kgrun.graphs.errors import GraphError, KgrunError, PathPart, did_you_mean
-from kgrun.graphs.operators import all_schemas
 from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.nodes import OpNode
 from kgrun.graphs.schema.tensors import Role, TensorSpec
 
 if TYPE_CHECKING:
@@ -98,18 +96,6 @@ def host_value(graph: KernelGraph, name: str, kind: TensorType) -> TensorType:
         where=graph.place("tensors", name, "data"),
     )
     return TensorType(kind.dtype, kind.shape, tuple(array.ravel().tolist()))
-
-
-def host_names(graph: KernelGraph) -> frozenset[str]:
-    """Tensors that some operator looks at while the graph is bound: shapes, axes, scales."""
-    schemas = all_schemas()
-    return frozenset(
-        name
-        for node in graph.nodes
-        if isinstance(node, OpNode) and node.op in schemas
-        for i, name in enumerate(flatten(node.inputs))
-        if name is not None and i in schemas[node.op].host_inputs
-    )
 
 
 def check_declared(graph: KernelGraph, name: str, inferred: TensorType, dims: Mapping[str, int], writer: str) -> None:

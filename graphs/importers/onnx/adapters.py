@@ -104,10 +104,11 @@ def _resize(use: Use) -> Sequence[Value | None]:
 
 
 def _top_k(use: Use) -> Sequence[Value | None]:
-    if "k" not in use.attributes:
-        return use.result(use.tensors)
-    attributes = dict(use.attributes)
-    return use.result([use.needed(0), use.ints([attributes.pop("k")])], attributes)
+    """Before opset 10 k was an attribute."""
+    attributes, inputs = dict(use.attributes), use.tensors
+    if "k" in attributes:
+        inputs = [use.needed(0), use.ints([attributes.pop("k")])]
+    return use.result(inputs, attributes)
 
 
 def _grid_sample(use: Use) -> Sequence[Value | None]:

@@ -10,6 +10,7 @@ from typing import Any
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.importers.onnx.dims import Dims
 from kgrun.graphs.importers.onnx.values import Body, Emitted, Value, nested
+from kgrun.graphs.operators import lookup
 from kgrun.graphs.operators.base import TensorType
 
 MAX_NAME = 1_000
@@ -136,7 +137,7 @@ def _needed(body: Body) -> list[Emitted]:
             continue
         node.outputs = [value if id(value) in wanted else None for value in node.outputs]
         if not node.bodies:
-            while node.outputs[-1] is None:
+            while len(node.outputs) > lookup(node.op).outputs[0] and node.outputs[-1] is None:
                 node.outputs.pop()
         wanted.update(id(value) for value in node.inputs)
         for inner in node.bodies.values():

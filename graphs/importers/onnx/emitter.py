@@ -41,7 +41,7 @@ class Emitter:
         schema = all_schemas().get(op)
         if schema is None:
             raise Unsupported(f"kgrun has no operator {op}")
-        operands = list(inputs)
+        operands, outputs = list(inputs), max(outputs, schema.outputs[0])
         while operands and operands[-1] is None:
             operands.pop()
         try:
@@ -51,10 +51,18 @@ class Emitter:
         found, exact = _inferred(schema, name, operands, attributes, outputs)
         if found is not None and exact and all(kind.value is not None and kind.size <= FOLDED for kind in found):
             return [inline(name, kind.dtype, kind.shape, kind.value or ()) for kind in found]
+        operands = [_stated(value) if i in schema.host_inputs else value for i, value in enumerate(operands)]
         kinds: Sequence[TensorType | None] = found or (None,) * outputs
         made = [Value(f"{name}.{index}" if index else name, kind, exact) for index, kind in enumerate(kinds)]
         self.body.nodes.append(Emitted(op, name, operands, list(made), dict(attributes)))
         return made
+
+
+def _stated(value: Value | None) -> Value | None:
+    """A value that an operator looks at while the graph is bound, as a constant where it is known now."""
+    if value is None or value.constant or value.known is None or value.type is None:
+        return value
+    return inline(value.name, value.type.dtype, value.type.shape, value.known)
 
 
 def _inferred(

@@ -35,13 +35,13 @@ def inline_schema(translator: Translator, use: Use) -> Results:
     """The body that ONNX defines the operator by; Unsupported where it has none for these inputs."""
     schema = use.schema()
     if schema is None:
-        raise Unsupported(f"ONNX knows no operator {use.op}")
+        raise Unsupported(f"kgrun has no operator {_full_name(use)}, nor has ONNX")
     version = use.level.versions.get(use.domain, 0)
     body = _plain_body(schema.name, schema.domain, schema.since_version, version)
     if body is None:
         body = _body_for(use, schema, version)
     if body is None:
-        raise Unsupported(f"kgrun has no operator {use.op}")
+        raise Unsupported(f"kgrun has no operator {_full_name(use)}")
     defaults = {name: each.default_value for name, each in schema.attributes.items() if each.default_value.name}
     return _inline(translator, use, body, defaults, None)
 
@@ -116,7 +116,7 @@ def _inline(
     if inner and prefix is None:
         # What is missing is the operator: that its definition has parts that are missing too is no news.
         del translator.faults.found[before:]
-        raise Unsupported(f"kgrun has no operator {use.op}, nor all of its definition: {inner[0].message}")
+        raise Unsupported(f"kgrun has no operator {_full_name(use)}, nor all of its definition: {inner[0].message}")
     return [scope.values.get(name) if name in level.wanted else None for name in function.output]
 
 
@@ -153,3 +153,7 @@ def _refers(node: Message) -> bool:
         attribute.ref_attr_name or (attribute.HasField("g") and any(map(_refers, attribute.g.node)))
         for attribute in node.attribute
     )
+
+
+def _full_name(use: Use) -> str:
+    return f"{use.domain}.{use.op}" if use.domain else use.op

@@ -77,7 +77,7 @@ class Translator:
         adapter = ADAPTERS.get((use.domain, use.op))
         native = use.domain == ONNX and use.op in all_schemas()
         mark = self.emitter.mark()
-        first = Unsupported(f"kgrun has no operator {use.op}")
+        first: Unsupported | None = None
         if adapter is not None or native:
             try:
                 return adapter(use) if adapter is not None else use.result(use.tensors)
@@ -89,9 +89,9 @@ class Translator:
                 raise Unsupported(f"its attributes do not fit the operator: {error}", code="KG330") from None
         try:
             return functions.inline_schema(self, use)
-        except Unsupported:
+        except Unsupported as error:
             self.emitter.rollback(mark)
-            raise first from None
+            raise first or error from None
 
     def _exists(self, node: Message) -> bool:
         return (

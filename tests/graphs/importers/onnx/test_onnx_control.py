@@ -9,6 +9,7 @@ import pytest
 
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.importers.onnx import onnx_graph
+from kgrun.graphs.operators.base import registered
 
 from .models import agree, floats, ops, run, save_text
 
@@ -129,10 +130,17 @@ def test_functions_of_the_model_are_inlined_with_their_attributes(model: Path) -
     assert len({node.name for node in graph.nodes}) == 4
 
 
-def test_operators_that_onnx_defines_by_others_are_inlined(model: Path) -> None:
-    save_text(model, "g (float[2, 3] x) => (float[2, 3] y) { y = MeanVarianceNormalization<axes = [1]>(x) }", 13)
-    graph = agree(model, {"x": floats(2, 3)})
-    assert "MeanVarianceNormalization" not in ops(graph)
+@pytest.mark.parametrize("text", ["Celu<alpha = 0.5>(x)", "Softmax<axis = 0>(x)", "LayerNormalization(x, s)"])
+def test_operators_that_onnx_defines_by_others_are_inlined(
+    model: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions as they stand, and functions made for the node's attributes and types."""
+    op = text.partition("(")[0].partition("<")[0]
+    save_text(model, f"g (float[2, 3] x, float[3] s) => (float[2, 3] y) {{ y = {text} }}", 17)
+    monkeypatch.delitem(registered(), op)
+    graph = agree(model, {"x": floats(2, 3), "s": floats(3, seed=1)})
+    assert op not in ops(graph)
+    assert len(graph.nodes) > 2
 
 
 def test_a_function_inside_itself_is_refused(model: Path) -> None:
