@@ -27,6 +27,7 @@ class Emitter:
         self.here: Instruction | None = None
         self.metadata = ""  # appended to accesses of memory that other threads may see
         self.look = "run" if program.quick and not bare else "plain"  # see quick.py
+        self.lean = False  # whether accesses are tested out of line: for bodies that seldom run
         self.stops = False  # whether a thread may end at a suspected fault
         self.index = -1  # of the instruction at hand
         self.displacement = 0  # of the address at hand

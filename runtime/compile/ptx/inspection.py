@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from kgrun.runtime.compile.ptx.flow import Flow, definitions, is_suspend, uses
 from kgrun.runtime.compile.ptx.quick_values import BOUNDS, CLAIM, CONFIRM, READERS
@@ -30,6 +30,11 @@ class Inspection:
     writes: bool
     fills_shared: bool
 
+    @property
+    def unread(self) -> bool:
+        """Whether it must not be looked at once readers have left stamps, because no look asks for them."""
+        return self.writes and READERS not in self.looks
+
     def condition(self, look: str) -> str:
         """The flag of a block that decides on a look: `noted` asks for it, `complete` does away with it."""
         if look == READERS:
@@ -44,17 +49,25 @@ class Facts:
     Attributes:
         known: indices of accesses whose address has a clear origin.
         shared: of these, those of shared memory.
-        written: indices of accesses through an origin that the kernel also writes through.
+        written: of accesses through an origin that the kernel also writes through, the origin by index.
         barriers: indices of suspend points that every thread of a block reaches before any goes on.
         stamps, init: as `quick.Quick` has them.
     """
 
     known: Collection[int]
     shared: Collection[int]
-    written: Collection[int]
+    written: Mapping[int, str]
     barriers: Collection[int]
     stamps: bool
     init: bool
+
+
+def inspect_all(flow: Flow, starts: Sequence[int | None], facts: Facts) -> list[Inspection | None]:
+    """`inspect` for every state. Where all can be looked at, readers leave no stamps but in exceptions."""
+    found = [inspect(flow, start, facts) for start in starts]
+    if None in found:
+        return found
+    return [each and replace(each, looks=tuple(look for look in each.looks if look != READERS)) for each in found]
 
 
 def inspect(flow: Flow, start: int | None, facts: Facts) -> Inspection | None:
@@ -82,7 +95,10 @@ def inspect(flow: Flow, start: int | None, facts: Facts) -> Inspection | None:
     if writes or (facts.init and shared_reads):
         looks.append(CLAIM)
     reads = {index for index in accesses if index not in writes}
-    if writes or (shared_reads and not fresh) or any(index in facts.written for index in reads):
+    both = {facts.written[index] for index in writes if index in facts.written}
+    if any(facts.written[index] not in both for index in reads if index in facts.written):
+        return None  # their stamps must be left, for blocks and states that write there
+    if writes or (shared_reads and not fresh):
         looks.append(CONFIRM)
     if writes:
         looks.append(READERS)

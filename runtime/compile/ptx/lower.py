@@ -62,16 +62,19 @@ def lower_kernel(
         program.quick = quick_settings(module, function, flow, checks, shared, sizes, addresses)
     lowering = Lowering(program, function, False, flow)
     states, local_bytes = len(lowering.kinds), 0
-    parts, inspections = [], []
-    for state in range(states):
-        local_bytes, part = _body(lowering, function, state, f"kg_body{state}", RUN if program.quick else PLAIN, looped)
+    inspections = inspections_of(lowering, program.quick) if program.quick and looped else [None] * states
+    own = RUN if program.quick else PLAIN
+    parts: list[str] = []
+    for state, inspection in enumerate(inspections):
+        lowering.lean = inspection is not None
+        local_bytes, part = _body(lowering, function, state, f"kg_body{state}", own, looped)
         parts.append(part)
     looped = looped and sum(len(part) for part in parts) < _LARGE
-    if looped and program.quick:
-        inspections = inspections_of(lowering, program.quick)
-        for state, inspection in enumerate(inspections):
-            looks = (PLAIN, *inspection.looks) if inspection else ()
-            parts += [_body(lowering, function, state, f"kg_{look}{state}", look, looped)[1] for look in looks]
+    if not looped:
+        inspections = [None] * states
+    for state, inspection in enumerate(inspections):
+        looks = (PLAIN, *inspection.looks) if inspection else ()
+        parts += [_body(lowering, function, state, f"kg_{look}{state}", look, looped)[1] for look in looks]
     if any(inspections):
         program.declare("kg_suspect", "void (i64)")
         program.declare("kg_look_complete", "void (i64, i64)")

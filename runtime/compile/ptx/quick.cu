@@ -109,7 +109,7 @@ extern "C" __device__ u32 kg_quick_words(u64 launch, u64 block, u32 t, u64 write
     u32 *w = (u32*)writer, *r = (u32*)(writer + distance);
     bool unchanged = (flags & A_WRITE) && !(flags & A_ATOMIC) && size && same_value(address, size, value);
     bool bad = false;
-    B->noted = 1;
+    if (!(flags & A_WRITE)) B->noted = 1;
     ONCE for (u32 n = 0; n < count; n++)
         bad |= flags & A_WRITE ? quick_write(B, t, w + n, r + n, flags, floor, unchanged) : quick_read(B, t, w + n, r + n, flags, floor);
     if (bad) kg_suspect(launch);

@@ -37,6 +37,9 @@ def known(e: Emitter, access: Access) -> bool:
 def guard(e: Emitter, access: Access) -> None:
     """Emit the tests of an access, for the way in which the body at hand is written."""
     quick = settings_of(e)
+    if e.lean and e.look == RUN:
+        stop_where(e, _call_access(e, access))
+        return
     if access.space == "local" and e.look == RUN:
         _local(e, access)
         return

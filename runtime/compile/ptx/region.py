@@ -225,14 +225,21 @@ def rows(
 
 def look_first(state: int, inspection: Inspection, loops: list[str]) -> list[str]:
     """All the looks at a state before it runs; its tested body runs, from block D on, where they cannot tell."""
+    after = f"N{state}" if inspection.unread else f"K{state}.0"
     lines = [
         *_flag(f"J{state}", "only", "%L", LAUNCH),
         f"  %J{state}.run = icmp eq i32 %J{state}.value, 2",
         f"  br i1 %J{state}.run, label %K{state}.end, label %A{state}",
         f"A{state}:",
         *_flag(f"A{state}", "aliased"),
-        f"  br i1 %A{state}.set, label %D{state}, label %K{state}.0",
+        f"  br i1 %A{state}.set, label %D{state}, label %{after}",
     ]
+    if inspection.unread:
+        lines += [
+            f"N{state}:",
+            *_flag(f"N{state}", "noted"),
+            f"  br i1 %N{state}.set, label %D{state}, label %K{state}.0",
+        ]
     for place, look in enumerate(inspection.looks):
         tag, following = f"K{state}.{place}", f"K{state}.{place + 1}"
         condition = inspection.condition(look)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kgrun.runtime.compile.ptx import provenance
 from kgrun.runtime.compile.ptx.flow import Flow, is_suspend
 from kgrun.runtime.compile.ptx.immediates import immediate
-from kgrun.runtime.compile.ptx.inspection import Facts, Inspection, inspect
+from kgrun.runtime.compile.ptx.inspection import Facts, Inspection, inspect_all
 from kgrun.runtime.compile.ptx.lowering import Lowering
 from kgrun.runtime.compile.ptx.memory import space_of
 from kgrun.runtime.compile.ptx.parse import Module
@@ -82,7 +82,7 @@ def inspections_of(lowering: Lowering, settings: Quick) -> list[Inspection | Non
     flow = lowering.flow
     clear: set[int] = set()
     shared: set[int] = set()
-    written: set[int] = set()
+    written: dict[int, str] = {}
     for index, i in enumerate(flow.instructions):
         if i.parts[0] not in (*_LOADS, *_STORES, "atom") or not element_size(i):
             continue
@@ -96,9 +96,9 @@ def inspections_of(lowering: Lowering, settings: Quick) -> list[Inspection | Non
         if space == "shared":
             shared.add(index)
         if origin in settings.written:
-            written.add(index)
+            written[index] = origin
     facts = Facts(clear, shared, written, plain_barriers(flow), settings.stamps, settings.init)
-    return [inspect(flow, start, facts) for start in (None, *lowering.points)]
+    return inspect_all(flow, (None, *lowering.points), facts)
 
 
 def element_size(i: Instruction) -> int:
