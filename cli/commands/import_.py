@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from kgrun.cli.render.table import Table
     from kgrun.graphs.importers import Imported
 
-Source = Annotated[str, opt.argument("SOURCE", "Folder with a launch list: graph.json, kernels.cu, constants.npz.")]
+Source = Annotated[
+    str,
+    opt.argument("SOURCE", "Folder with a launch list (graph.json, kernels.cu, constants.npz), or of a Triton cache."),
+]
 Target = Annotated[str, opt.option("--output", "-o", env=False, metavar="GRAPH", help="Graph file to write (.json).")]
 Force = Annotated[bool, opt.option("--force", env=False, help="Replace files that exist.")]
 

@@ -49,6 +49,18 @@ def _write_launch_folder(source: Path, graph: Path) -> list[Path]:
     return write_launch_folder(source, graph)
 
 
+def _is_triton_cache(source: Path) -> bool:
+    from kgrun.graphs.importers.triton_cache import is_triton_cache
+
+    return is_triton_cache(source)
+
+
+def _write_triton_cache(source: Path, graph: Path) -> list[Path]:
+    from kgrun.graphs.importers.triton_graph import write_triton_cache
+
+    return write_triton_cache(source, graph)
+
+
 # A further kind is one more row.
 KINDS = (
     SourceKind(
@@ -56,6 +68,12 @@ KINDS = (
         "a folder with graph.json (a launch list), kernels.cu and constants.npz",
         _is_launch_folder,
         _write_launch_folder,
+    ),
+    SourceKind(
+        "Triton cache",
+        "a folder of a Triton cache (NAME.json with NAME.cubin or NAME.ptx beside it), or a folder of such folders",
+        _is_triton_cache,
+        _write_triton_cache,
     ),
 )
 
