@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kgrun.cli.render.table import Table
     from kgrun.graphs.importers import Imported
 
-_SOURCE = "ONNX model, or folder with a launch list: graph.json, kernels.cu, constants.npz."
+_SOURCE = "ONNX model, or folder: a launch list (graph.json, kernels.cu, constants.npz) or a Triton cache."
 Source = Annotated[str, opt.argument("SOURCE", _SOURCE)]
 Target = Annotated[str, opt.option("--output", "-o", env=False, metavar="GRAPH", help="Graph file to write (.json).")]
 Force = Annotated[bool, opt.option("--force", env=False, help="Replace files that exist.")]

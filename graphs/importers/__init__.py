@@ -62,6 +62,18 @@ def _write_onnx(source: Path, graph: Path, dims: Mapping[str, int]) -> list[Path
     return write_onnx(source, graph, dims)
 
 
+def _is_triton_cache(source: Path) -> bool:
+    from kgrun.graphs.importers.triton_cache import is_triton_cache
+
+    return is_triton_cache(source)
+
+
+def _write_triton_cache(source: Path, graph: Path, _: Mapping[str, int]) -> list[Path]:
+    from kgrun.graphs.importers.triton_graph import write_triton_cache
+
+    return write_triton_cache(source, graph)
+
+
 # A further kind is one more row.
 KINDS = (
     SourceKind(
@@ -71,6 +83,12 @@ KINDS = (
         _write_launch_folder,
     ),
     SourceKind("ONNX model", "an ONNX model (.onnx)", is_onnx, _write_onnx, dimensions=True),
+    SourceKind(
+        "Triton cache",
+        "a folder of a Triton cache (NAME.json with NAME.cubin or NAME.ptx beside it), or a folder of such folders",
+        _is_triton_cache,
+        _write_triton_cache,
+    ),
 )
 
 
