@@ -95,6 +95,7 @@ class EagerSession:
                 self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
+            undo.callback(setattr, self.device, "host", self.device.host)
             self.device.host = HostMemory(host_memory_limit)
             watch = Watch(check_settings((), schedule, self.device.info.kind))
             self._body = Body(

@@ -17,7 +17,6 @@ X = {"x": tensor("input")}
     [
         ({"cache": {"rows": 4}, "init": {"fill": 0}}, "tensors.w.cache"),
         ({"location": "host", "init": {"fill": 0}}, "tensors.w.location"),
-        ({"from_graph": {"graph": "g", "output": "o"}}, "tensors.w.from_graph"),
     ],
 )
 def test_tensor_features(spec: dict[str, Any], where: str) -> None:
