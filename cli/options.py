@@ -25,6 +25,15 @@ class RunMemory(StrEnum):
     single = "single"
 
 
+class Offload(StrEnum):
+    """Ways of choosing what waits on the host."""
+
+    auto = "auto"
+    off = "off"
+    manual = "manual"
+    seeds = "seeds"
+
+
 class Target(StrEnum):
     """Devices that a plan can be made for without having one."""
 
@@ -145,6 +154,14 @@ HostMemoryLimit = Annotated[
 ]
 PoolUnit = Annotated[
     str | None, option("--pool-unit", metavar="SIZE", help="Bytes that --memory pool grows by (default: 512MiB).")
+]
+OffloadMode = Annotated[
+    Offload,
+    option("--offload", help="Move tensors to the host and back to stay within the limit: auto, off, manual, seeds."),
+]
+DeviceProfile = Annotated[
+    str | None,
+    option("--device-profile", env=False, metavar="NAME|FILE", help="Times for --offload: h200, cpu, a --json report."),
 ]
 Planner = Annotated[str, option("--planner", metavar="NAME", help="Planning method.")]
 PlannerTime = Annotated[float, option("--planner-time", metavar="S", help="Seconds the planner may search.")]

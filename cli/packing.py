@@ -229,7 +229,8 @@ def export_plan(file: Path, plan: MemoryPlan) -> None:
 
     places = [p for p in plan.placements if p.space == "dynamic"]
     problem = Problem(
-        [p.first_step for p in places], [p.last_step + 1 for p in places], [p.nbytes for p in places],
+        [p.first_step for p in places], [p.spans[0][1] + 1 for p in places], [p.nbytes for p in places],
         [p.name for p in places], alignment=plan.alignment,
+        extra_intervals={i: [(a, b + 1) for a, b in p.lives[1:]] for i, p in enumerate(places) if p.lives},
     )  # fmt: skip
     write_text(file, write_minimalloc_csv(problem, [p.offset for p in places]))

@@ -41,10 +41,12 @@ def sections(report: RunReport, verbose: bool) -> Iterator[Table | str]:
     from kgrun.cli.render import documents, timing
     from kgrun.cli.render import memory as memory_part
     from kgrun.cli.render.checks import check_sections
+    from kgrun.cli.render.offload import offload_sections
 
     yield timing.head_line(report)
     yield from timing.timing_sections(report, verbose)
     yield from memory_part.memory_sections(report.program, report.plan, report.measured_peak_bytes)
+    yield from offload_sections(report.program, report)
     yield from memory_part.decision_sections(report.program.decisions)
     yield from check_sections(report)
     yield timing.output_table(report.outputs)

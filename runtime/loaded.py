@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from kgrun.runtime.host_data import Array, host_array
 from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.measure import Runner
 from kgrun.runtime.memory.plan_types import MemoryPlan
+from kgrun.runtime.offloaded import HostHomes
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.program import Buffer, MemoryClass, Pointer, Program, Step
+from kgrun.runtime.program import Transfer as TransferWork
 from kgrun.runtime.regions import Regions
 from kgrun.runtime.repeats import repeats
 from kgrun.runtime.report import Skipped, Transfer
@@ -67,7 +70,8 @@ class LoadedProgram:
             spend = phases or Phases()
             with spend("allocate"):
                 self._regions = Regions(device, plan, undo, arena)
-            self._places = {p.buffer: self._regions.address(p) for p in plan.placements} | dict(places or {})
+                self._places = {p.buffer: self._regions.address(p) for p in plan.placements} | dict(places or {})
+                self.host = HostHomes(device, program.offload, self.address)
             self.skipped: dict[int, Skipped] = {}
             with spend("compile"):
                 self._prepare_all(allow_skip)
@@ -145,8 +149,9 @@ class LoadedProgram:
 
     @property
     def updated(self) -> list[Buffer]:
-        """Parameter buffers that a run overwrites (S22)."""
-        written = {index for step in self.program.steps for index in step.writes}
+        """Parameter buffers that the steps of a run overwrite (S22)."""
+        steps = (step for step in self.program.steps if not isinstance(step.work, TransferWork))
+        written = {index for step in steps for index in step.writes}
         return [b for b in self.program.buffers if b.memory_class is MemoryClass.PARAMETER and b.index in written]
 
     def load(self, given: Mapping[str, Array], seed: int, *, inputs: bool) -> None:
@@ -155,19 +160,24 @@ class LoadedProgram:
         Raises:
             UsageError: an input without data. GraphError: data that cannot be read or do not fit.
         """
-        bound = self.program.graph
-        for buffer in self.program.buffers:
-            wanted = buffer.memory_class is MemoryClass.INPUT if inputs else buffer.memory_class in _LOADED_ONCE
-            if buffer.nbytes == 0 or not wanted:
-                continue
-            copy = f"a copy of {buffer.name!r}"
-            self.device.host.hold(copy, buffer.nbytes)
-            array = host_array(bound, bound.tensors[buffer.name], given, seed)
+        kinds = (MemoryClass.INPUT,) if inputs else _LOADED_ONCE
+
+        def fill(name: str, nbytes: int, put: Callable[[Array], None]) -> None:
+            copy = f"a copy of {name!r}"
+            self.device.host.hold(copy, nbytes)
+            array = host_array(self.program.graph, self.program.graph.tensors[name], given, seed)
             started = time.perf_counter_ns()
-            self.device.upload(self.address(Pointer(buffer.index)), array)
+            put(array)
             took = time.perf_counter_ns() - started
             self.device.host.drop(copy)
             self.upload = Transfer(self.upload.nbytes + array.nbytes, self.upload.ns + took)
+
+        for buffer in self.program.buffers:
+            if buffer.nbytes and buffer.memory_class in kinds and buffer.index not in self.host.buffers:
+                fill(buffer.name, buffer.nbytes, partial(self.device.upload, self.address(Pointer(buffer.index))))
+        for home in self.host.homes:
+            if home.memory_class in kinds:
+                fill(home.name, home.nbytes, partial(self.host.put, home))
 
     def read(self, name: str, *, pinned: bool = True) -> Array | None:
         """A tensor's bytes as a host array; None for one without device memory.
@@ -182,26 +192,30 @@ class LoadedProgram:
         kind = self.program.graph.tensors[name].type
         self.device.host.hold(f"output {name!r}", kind.nbytes)
         array: np.ndarray[Any, Any] = np.empty(kind.shape, dtype=numpy_dtype(kind.dtype))
-        if array.nbytes:
+        if array.nbytes and not self.host.get(slot.buffer, slot.offset, array):
             self.device.download(self.address(slot), array)
         return array
 
     def poison(self) -> None:
         """Fill outputs and reusable memory, so that nothing stale can pass for a result."""
+        restore = self.host.saved()
         for p in self.plan.placements:
             if p.space == "dynamic" or p.memory_class is MemoryClass.OUTPUT:
                 self.device.fill(self._regions.address(p), POISON, p.aligned)
+        restore()
 
     def snapshot(self) -> Callable[[], None]:
         """Copies of the updated parameters; the call returned puts them back."""
         kept = []
-        for buffer in self.updated:
+        for buffer in (b for b in self.updated if b.index not in self.host.buffers):
             self.device.host.hold(f"the snapshot of {buffer.name!r}", buffer.nbytes)
             copy = np.empty(buffer.nbytes, np.uint8)
             self.device.download(self.address(Pointer(buffer.index)), copy)
             kept.append((self.address(Pointer(buffer.index)), copy))
+        restore_host = self.host.snapshot()
 
         def restore() -> None:
+            restore_host()
             for address, copy in kept:
                 self.device.upload(address, copy)
 

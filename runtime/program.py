@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, Dim3, Warning
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from kgrun.runtime.memory.offload.records import Offload
 
 
 class MemoryClass(StrEnum):
@@ -48,6 +50,8 @@ class Buffer:
         no_reuse: shares bytes with no other buffer (S46).
         group: contiguous group it belongs to, with its position there (S57).
         shares: why its members share: tensor -> "view of x", "in place of x", "ref of x".
+        lives: inclusive spans of steps in which it holds data, where transfers bring and take it; such a buffer has
+            dynamic memory whatever its class. Empty: the steps that touch it tell.
     """
 
     index: int
@@ -59,6 +63,12 @@ class Buffer:
     no_reuse: bool = False
     group: tuple[int, int] | None = None
     shares: Mapping[str, str] | None = None
+    lives: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def static(self) -> bool:
+        """Whether it keeps its bytes for the session."""
+        return self.memory_class.static and not self.lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +175,17 @@ class Copy:
     nbytes: int
 
 
-Work = Launch | HostCall | LibraryCall | Clear | Copy
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Copy bytes between the device and the program's host memory: "in" to the device, "out" of it."""
+
+    direction: Literal["in", "out"]
+    pointer: Pointer
+    host_offset: int
+    nbytes: int
+
+
+Work = Launch | HostCall | LibraryCall | Clear | Copy | Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +235,7 @@ class Program:
         slots: where each tensor lives; tensors without device memory are missing.
         decisions: in-place requests and what became of them.
         groups: contiguous groups, each a tuple of buffer indices in order.
+        offload: which buffers come and go between host and device; None where all stay.
     """
 
     graph: BoundGraph
@@ -225,6 +246,7 @@ class Program:
     decisions: tuple[Decision, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
     warnings: tuple[Warning, ...] = ()
+    offload: Offload | None = None
 
     def node_of(self, step: Step) -> BoundNode:
         """The node a step comes from."""

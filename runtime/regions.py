@@ -10,18 +10,16 @@ from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.checks.skipped import POISON
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
+from kgrun.runtime.memory.pool import HEADROOM
 from kgrun.runtime.out_of_memory import add_rows
-
-# Bytes of a GPU that a pool leaves alone: kernels are loaded and libraries opened after its memory is taken (U2).
-HEADROOM = 128 << 20
 
 
 def plan_limit(device: Device, mode: str, limit: int | None) -> int | None:
     """Most bytes a plan may take: a pool never plans for more than the device has free now."""
     if mode != "pool":
         return limit
-    free = device.free_memory()[0] - (HEADROOM if device.info.kind != "cpu" else 0)
-    return max(free, 0) if limit is None else min(limit, max(free, 0))
+    free = device.free_memory(HEADROOM if device.info.kind != "cpu" else 0)[0]
+    return free if limit is None else min(limit, free)
 
 
 class Regions:

@@ -31,10 +31,13 @@ from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
 from kgrun.runtime.measure import Amount, Measured, Runner
-from kgrun.runtime.memory.plan import MemoryMode, plan_memory
+from kgrun.runtime.memory.offload.records import OffloadMode
+from kgrun.runtime.memory.offload.times import DeviceProfile
+from kgrun.runtime.memory.plan import MemoryMode
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
+from kgrun.runtime.planning import Planning
 from kgrun.runtime.program import Program
 from kgrun.runtime.regions import plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
@@ -42,6 +45,7 @@ from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import judged, step_reports
 from kgrun.runtime.stepwise import first_run, run_stepwise
+from kgrun.runtime.try_streams import try_streams
 
 if TYPE_CHECKING:
     from kgrun.runtime.several.share import Share
@@ -61,6 +65,10 @@ class Session:
         memory: "planned", "pool" or "none" (every tensor its own bytes).
         planner, memory_limit, time_limit, max_chunk, pool_unit: see `plan_memory`. The device, too, keeps the limit.
         host_memory_limit: most bytes of host memory to hold for the device, see `HostMemory`.
+        offload: "auto" moves tensors to the host and back where the plan does not fit `memory_limit`, "manual" only
+            those that the file marks, "seeds" by the older runtimes' rule, "off" none. Checks and `allow_skip` run
+            without.
+        profile: times that offload reckons with, by default the device's.
         seed: of inputs and parameters that have an `init` without a seed of their own.
         strict: warnings of the checks are errors.
         allow_empty: accept a graph without nodes.
@@ -99,6 +107,8 @@ class Session:
         host_memory_limit: int | None = None,
         max_chunk: int | None = None,
         pool_unit: int | None = None,
+        offload: OffloadMode = "auto",
+        profile: DeviceProfile | None = None,
         seed: int = 0,
         strict: bool = False,
         allow_empty: bool = False,
@@ -139,24 +149,25 @@ class Session:
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
                 program = program if share is None else share.adopted(program)
 
-            def planned(made: Program) -> MemoryPlan:
-                return plan_memory(
-                    made, mode=memory, planner=planner, memory_limit=plan_room,
-                    time_limit=time_limit, max_chunk=max_chunk, pool_unit=pool_unit, guard=settings.guard,
-                )  # fmt: skip
-
+            planning = Planning(
+                memory, planner, plan_room, time_limit, max_chunk, settings.guard, pool_unit,
+                "off" if checks or allow_skip else offload, profile,
+            )  # fmt: skip
             with self._phases("plan"):
-                plan = planned(program)
+                program, plan = planning.plan(program)
             self.planned, self.planned_memory, self._share = program, plan, share
             self.stream_choice: StreamChoice | None = None
             if share is None:
                 self.loaded = self._load(program, plan)
                 undo.callback(self._close_loaded)
-            if streams == "auto" and not checks:
+            if streams == "auto" and not checks and program.offload is None:
                 spread = parallel_streams(program)
                 if spread is not program:
                     with blaming(lambda: self.program):
-                        self._try_streams(spread, planned(spread))
+                        tried = planning.plan(spread)
+                        self.loaded, self.stream_choice = try_streams(
+                            self.loaded, tried, self._load, self._given, self.seed
+                        )
             self._undo = undo.pop_all()
 
     def start(self) -> None:
@@ -178,27 +189,6 @@ class Session:
             loaded.close()
             raise
         return loaded
-
-    def _try_streams(self, program: Program, plan: MemoryPlan) -> None:
-        """Time the loaded program, then `program` in its place; end with the faster. One at a time is on the device."""
-        before = self.loaded.program, self.loaded.plan
-        one_ns = self._median_run()
-        self.loaded.close()
-        self.loaded = self._load(program, plan)
-        many_ns = self._median_run()
-        if many_ns >= one_ns:
-            self.loaded.close()
-            self.loaded = self._load(*before)
-        else:
-            self.loaded.load(self._given, self.seed, inputs=False)
-        count = len({step.stream for step in program.steps})
-        self.stream_choice = StreamChoice(count if many_ns < one_ns else 1, count, one_ns, many_ns)
-
-    def _median_run(self) -> int:
-        self.loaded.load(self._given, self.seed, inputs=True)
-        stats = time_stats(self.loaded.runner.measure(Amount(20, per_step=False)).totals)
-        assert stats is not None
-        return stats.median
 
     @property
     def program(self) -> Program:
@@ -277,6 +267,8 @@ class Session:
     def _dumped(self, config: DumpConfig, iterations: int) -> RunReport:
         from kgrun.runtime.dump.writer import Dump, run_dumped
 
+        if self.program.offload is not None:
+            raise UsageError("tensors that wait on the host cannot be dumped", code="KG240", help="use --offload off")
         dump, bound = Dump(config, self.device.info.index), self.bound
         host = lambda name: host_array(bound, bound.tensors[name], self._given, self.seed)  # noqa: E731
         report = self._report(run_dumped(self.loaded, iterations, dump, host))
@@ -317,6 +309,8 @@ class Session:
         if self.fallback_reason:
             warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
         warnings.extend(self.device.warnings())
+        if loaded.host.pageable:
+            warnings.append(Warning("W-PAGEABLE", f"transfers are slow: no page-locked memory: {loaded.host.pageable}"))
         report = RunReport(
             program=loaded.program,
             plan=loaded.plan,

@@ -18,6 +18,7 @@ from kgrun.cli.cold import cold_report as make_cold_report
 from kgrun.cli.dump import dump_options
 from kgrun.cli.entry import STARTED
 from kgrun.cli.load import GraphOptions, read_graph
+from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.several import SeveralWork, refuse
 from kgrun.cli.several import save as save_several
@@ -128,6 +129,8 @@ def command(
     host_memory_limit: opt.HostMemoryLimit = None,
     pool_unit: opt.PoolUnit = None,
     reuse_outputs: opt.ReuseOutputs = False,
+    offload: opt.OffloadMode = opt.Offload.auto,
+    device_profile: opt.DeviceProfile = None,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
     check: opt.Check = None,
@@ -168,6 +171,8 @@ def command(
             parse_size(host_memory_limit, "--host-memory-limit") if host_memory_limit is not None else None
         ),
         "pool_unit": parse_size(pool_unit, "--pool-unit") if pool_unit is not None else None,
+        "offload": offload.value,
+        "profile": read_profile(device_profile),
         "planner": planner,
         "time_limit": planner_time,
         "seed": seed,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, lower_graph
+from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.progress import phase
-from kgrun.cli.values import check_number
+from kgrun.cli.values import check_number, parse_size
 from kgrun.graphs.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from kgrun.cli.render.table import Table
+    from kgrun.runtime.memory.offload.records import OffloadMode
     from kgrun.runtime.program import Program
 
 Explained = TypeVar("Explained")
@@ -36,6 +39,9 @@ def command(
     dim: opt.Dims = None,
     allow_external_data: opt.ExternalData = False,
     memory: opt.MemoryMode = opt.Memory.planned,
+    memory_limit: opt.MemoryLimit = None,
+    offload: opt.OffloadMode = opt.Offload.auto,
+    device_profile: opt.DeviceProfile = None,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
     timeout: opt.Timeout = None,
@@ -47,10 +53,15 @@ def command(
     options = GraphOptions(file, dim, allow_external_data=allow_external_data, arch=arch)
     with phase(f"planning {file}", output):
         program = lower_graph(options, target.value, memory.value)
+        from kgrun.runtime.memory.offload.fit import plan_within
         from kgrun.runtime.memory.plan import plan_memory
 
-        plan = plan_memory(program, mode=memory.value, planner=planner, time_limit=planner_time)
+        pack = partial(plan_memory, mode=memory.value, planner=planner, time_limit=planner_time)
+        limit = parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None
+        mode: OffloadMode = offload.value if memory is opt.Memory.planned else "off"
+        program, plan = plan_within(program, pack, limit, mode, read_profile(device_profile))
     from kgrun.cli.render import explain as part
+    from kgrun.cli.render.offload import residency_lines, residency_row
     from kgrun.runtime.memory.explain import explain_tensor
     from kgrun.runtime.memory.explain_kernel import explain_kernel
     from kgrun.runtime.memory.explain_peak import explain_peak
@@ -65,9 +76,14 @@ def command(
         yield from part.kernel_lines(kernel) if kernel is not None else ()
         yield from ("",) if kernel is not None and tensor is not None else ()
         yield from part.tensor_lines(tensor) if tensor is not None else ()
+        yield from residency_lines(program, name)
         yield from part.peak_sections(peak) if peak is not None else ()
 
-    output.emit(document=lambda: part.explain_document(program, kernel, tensor, peak), report=report)
+    def document() -> dict[str, Any]:
+        made = part.explain_document(program, kernel, tensor, peak)
+        return made | ({"tensor": made["tensor"] | residency_row(program, name)} if tensor is not None else {})
+
+    output.emit(document=document, report=report)
 
 
 def found(explain: Callable[[], Explained]) -> Explained | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, lower_graph
+from kgrun.cli.offload import plan_offloaded
 from kgrun.cli.output import Output
 from kgrun.cli.packing import PlanRequest, export_plan, plan_csv
 from kgrun.cli.pictures import Pictures, sketch_lines
@@ -65,6 +67,8 @@ def command(
     memory_limit: opt.MemoryLimit = None,
     limit: Limit = None,
     pool_unit: opt.PoolUnit = None,
+    offload: opt.OffloadMode = opt.Offload.auto,
+    device_profile: opt.DeviceProfile = None,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
     max_chunk: opt.MaxChunk = None,
@@ -97,11 +101,10 @@ def command(
         program = lower_graph(graph_options, target.value, memory.value)
         from kgrun.runtime.memory.plan import plan_memory
 
-        plan = plan_memory(
-            program,
+        pack = partial(
+            plan_memory,
             mode=memory.value,
             planner=planner,
-            memory_limit=request.limit,
             time_limit=planner_time,
             max_chunk=parse_size(max_chunk, "--max-chunk") if max_chunk is not None else None,
             pool_unit=parse_size(pool_unit, "--pool-unit") if pool_unit is not None else None,
@@ -111,6 +114,9 @@ def command(
             cache_minimum=plan_cache_min,
         )
         rows = request.rows(program)
+        program, plan = plan_offloaded(
+            program, pack, request.limit, offload.value if memory is opt.Memory.planned else "off", device_profile
+        )
     write_files(request, program, plan)
     if save_plan is not None:
         from kgrun.cli.plan_listings import save_listings
@@ -141,6 +147,7 @@ def show_plan(
     def report() -> Iterator[Table | str]:
         from kgrun.cli.render import memory as memory_part
         from kgrun.cli.render.memory_map import plan_map
+        from kgrun.cli.render.offload import offload_sections
         from kgrun.cli.render.text import count_text
 
         steps = count_text(len(program.steps), "step")
@@ -148,6 +155,7 @@ def show_plan(
         yield memory_part.placement_table(plan)
         yield from memory_part.decision_sections(program.decisions)
         yield from memory_part.memory_sections(program, plan)
+        yield from offload_sections(program)
         yield from sketch_lines(plan_map(program, plan))
         if plan.note is not None:
             yield plan.note

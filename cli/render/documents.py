@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kgrun.cli.render.checks import check_members
 from kgrun.cli.render.lifetimes import bytes_by_class, live_at
 from kgrun.cli.render.measured import measured_members, timed_members
+from kgrun.cli.render.offload import offload_row
 from kgrun.cli.render.pool import pool_member
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import format_path
@@ -79,6 +80,7 @@ def tensor_rows(program: Program, plan: MemoryPlan) -> list[Row]:
             "first_step": place.first_step,
             "last_step": place.last_step,
         }
+        | ({"lives": [list(span) for span in place.lives]} if place.lives else {})
         for place in plan.placements
     ]
 
@@ -88,9 +90,10 @@ def alias_rows(program: Program) -> list[Row]:
     rows = []
     for name, slot in program.slots.items():
         buffer = program.buffers[slot.buffer]
-        if name != buffer.name:
+        owner = buffer.tensors[0] if buffer.tensors else buffer.name  # also where it comes back to other bytes
+        if name != owner:
             why = (buffer.shares or {}).get(name)
-            rows.append({"name": name, "of": buffer.name, "offset": slot.offset, "why": why})
+            rows.append({"name": name, "of": owner, "offset": slot.offset, "why": why})
     return rows
 
 
@@ -124,6 +127,7 @@ def plan_document(program: Program, plan: MemoryPlan) -> Row:
         "tensors": tensor_rows(program, plan),
         "aliases": alias_rows(program),
         "inplace": decision_rows(program),
+        "offload": offload_row(program),
         "warnings": warning_rows(all_warnings(program)),
     }
 
@@ -148,6 +152,7 @@ def run_document(report: RunReport, samples: bool = False) -> Row:
         "phases_ns": dict(report.phases_ns),
         "memory": memory_row(program, report.plan) | {"measured_peak_bytes": report.measured_peak_bytes},
         "inplace": decision_rows(program),
+        "offload": offload_row(program, report),
         **check_members(report),
         "comparisons": [comparison_row(each) for each in report.comparisons],
         **({"repro": report.repro} if report.repro is not None else {}),

@@ -14,15 +14,17 @@ def live_dynamic_bytes(plan: MemoryPlan, steps: int) -> list[int]:
     """Aligned bytes of the dynamic buffers that hold data in each of `steps` steps."""
     change = [0] * (steps + 1)
     for place in plan.placements:
-        if place.space == "dynamic" and place.first_step < steps:
-            change[place.first_step] += place.aligned
-            change[min(place.last_step, steps - 1) + 1] -= place.aligned
+        for first, last in place.spans if place.space == "dynamic" else ():
+            if first < steps:
+                change[first] += place.aligned
+                change[min(last, steps - 1) + 1] -= place.aligned
     return list(accumulate(change[:steps]))
 
 
 def live_at(plan: MemoryPlan, step: int) -> list[Placement]:
     """Dynamic placements that hold data in `step`, largest first."""
-    live = (p for p in plan.placements if p.space == "dynamic" and p.first_step <= step <= p.last_step)
+    dynamic = (p for p in plan.placements if p.space == "dynamic")
+    live = (p for p in dynamic if any(first <= step <= last for first, last in p.spans))
     return sorted(live, key=lambda p: (-p.aligned, p.name))
 
 

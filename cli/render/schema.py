@@ -121,13 +121,6 @@ FINDING = record(
     }
 )
 SKIPPED = record({"name": STRING, "op": STRING, "reason": STRING, "where": maybe(STRING)})
-COLD = record(
-    {
-        "total_ns": COUNT,
-        "phases": rows(record({"phase": STRING, "ns": COUNT, "note": maybe(STRING)})),
-        "compiled": rows(record({"name": STRING, "ns": COUNT, "kind": STRING, "from_cache": BOOLEAN})),
-    }
-)
 COMMON: dict[str, Schema] = {
     "schema_version": {"const": 1},
     "ok": BOOLEAN,
@@ -139,7 +132,7 @@ FAILURE: dict[str, Schema] = {"error": ref("error"), "errors": rows(ref("error")
 
 
 def _execute() -> Schema:
-    from kgrun.cli.render.schema_measured import MEASURED
+    from kgrun.cli.render.schema_measured import COLD, MEASURED
 
     members = (
         COMMON
@@ -160,6 +153,7 @@ def _execute() -> Schema:
             "phases_ns": mapping(COUNT),
             "memory": ref("memory"),
             "inplace": rows(DECISION),
+            "offload": ref("offload"),
             "checked": rows(STRING),
             "checks": rows(FINDING),
             "skipped": rows(SKIPPED),
@@ -186,6 +180,7 @@ def _plan() -> Schema:
             "tensors": rows(TENSOR),
             "aliases": rows(alias),
             "inplace": rows(DECISION),
+            "offload": ref("offload"),
             "warnings": rows(WARNING),
             "planners": rows(PLANNER),
         },
@@ -264,6 +259,7 @@ def report_schema() -> Schema:
     from kgrun.cli.render.metrics import describe
     from kgrun.cli.render.schema_diff import diff_document
     from kgrun.cli.render.schema_measured import kernel_row
+    from kgrun.cli.render.schema_offload import OFFLOAD
     from kgrun.cli.render.schema_tools import doctor_schema, dump_check_schema, run_op_schema, several_schema
 
     documents = {
@@ -280,7 +276,13 @@ def report_schema() -> Schema:
         "dump_check": dump_check_schema(),
         "failure": _failure(),
     }
-    definitions = documents | {"kernel_row": kernel_row(), "error": ERROR, "stats": STATS, "memory": MEMORY}
+    definitions = documents | {
+        "kernel_row": kernel_row(),
+        "error": ERROR,
+        "stats": STATS,
+        "memory": MEMORY,
+        "offload": OFFLOAD,
+    }
     describe(definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -47,6 +47,13 @@ GPU_STATE = record(
         "throttle": _said(rows(STRING), "what held the clocks down"),
     }
 )
+COLD = record(
+    {
+        "total_ns": COUNT,
+        "phases": rows(record({"phase": STRING, "ns": COUNT, "note": maybe(STRING)})),
+        "compiled": rows(record({"name": STRING, "ns": COUNT, "kind": STRING, "from_cache": BOOLEAN})),
+    }
+)
 MEASURED: dict[str, Schema] = {
     "cache": _said({"enum": ["hot", "cold"]}, "cold: emptied before everything that was timed"),
     "issue_ns": _said(maybe(COUNT), "median time that the host took to start a run"),

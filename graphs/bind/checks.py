@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from kgrun.graphs.bind.unsupported import ignored, refused
+from kgrun.graphs.bind.unsupported import refused
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, TensorArgument, Warning
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import DoesNotFit, GraphError, PathPart, Place, did_you_mean
@@ -64,7 +64,7 @@ def check(bound: BoundGraph, target: str, *, run_time: bool = False) -> tuple[Wa
     if faults:
         faults[0].others = tuple(faults[1:])
         raise faults[0]
-    return (*_warnings(bound), *ignored(bound.source))
+    return tuple(_warnings(bound))
 
 
 def node_faults(bound: BoundGraph, node: BoundNode, target: str) -> Iterator[GraphError]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import GraphError, PathPart
 from kgrun.graphs.schema.graph import KernelGraph
 
@@ -36,8 +35,6 @@ def _uses(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], str]]:
             yield ("tensors", name, "cache"), "an embedding cache"
         if tensor.queue is not None:
             yield ("tensors", name, "queue"), "a data queue"
-        if tensor.location == "host":
-            yield ("tensors", name, "location"), "a tensor that stays on the host"
     for position, node in enumerate(graph.nodes):
         if node.dynamic:
             yield ("nodes", position, "dynamic"), "a node with data-dependent shapes"
@@ -63,14 +60,3 @@ def decided_while_running(graph: KernelGraph, position: int, op: str) -> GraphEr
         where=graph.place("nodes", position, "op"),
         help=_NODE_BY_NODE,
     )
-
-
-def ignored(graph: KernelGraph) -> Iterator[Warning]:
-    """A warning for each wish that this version does not grant although the graph runs without it."""
-    for name, tensor in graph.tensors.items():
-        if tensor.offload == "always":
-            yield Warning("W-NO-OFFLOAD", f"{name!r} stays on the device: offload is not there yet", ("tensors", name))
-    for position, node in enumerate(graph.nodes):
-        if node.offload:
-            text = f"outputs of {node.name!r} stay on the device: offload is not there yet"
-            yield Warning("W-NO-OFFLOAD", text, ("nodes", position, "offload"))

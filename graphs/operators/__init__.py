@@ -12,7 +12,8 @@ from kgrun.graphs.operators.base import InferenceError, OpCall, OpSchema, Tensor
 FAMILIES = (
     *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
     *("selection", "indexing", "scans", "rearrangement", "normalization"),
-    *("losses", "gradients", "optimizers"),
+    *("resampling", "transposed", "contraction"),
+    *("losses", "gradients", "optimizers", "quantization", "recurrent", "attention"),
 )
 _loaded = False
 

@@ -115,6 +115,24 @@ register(
         flops=_pool_flops,
     ),
     OpSchema(
+        "LpPool",
+        "nn",
+        (1, 1),
+        _pool,
+        dtypes=WIDE_FLOATS,
+        attributes={**POOL_ATTRIBUTES, "p": Attribute("int", 2)},
+        flops=_pool_flops,
+    ),
+    OpSchema(
+        "GlobalLpPool",
+        "nn",
+        (1, 1),
+        _global_pool,
+        dtypes=WIDE_FLOATS,
+        attributes={"p": Attribute("int", 2)},
+        flops=lambda call: 2 * call.input(0).size,
+    ),
+    OpSchema(
         "GlobalAveragePool", "nn", (1, 1), _global_pool, dtypes=WIDE_FLOATS, flops=lambda call: call.input(0).size
     ),
     OpSchema("GlobalMaxPool", "nn", (1, 1), _global_pool, dtypes=WIDE_FLOATS, flops=lambda call: call.input(0).size),

@@ -53,8 +53,8 @@ class Window:
 def window_of(call: OpCall, spatial: Shape, kernel: Shape) -> Window:
     """The window of a Conv or pooling call over `spatial`; InferenceError for attributes that do not fit."""
     rank = len(spatial)
-    strides = _per_axis(call, "strides", rank)
-    dilations = _per_axis(call, "dilations", rank)
+    strides = per_axis(call, "strides", rank)
+    dilations = per_axis(call, "dilations", rank)
     if len(kernel) != rank or min(kernel, default=1) < 1:
         call.fail(f"{call.op}: kernel_shape {list(kernel)} for {rank} spatial axes", "attributes", "kernel_shape")
     begin, end = _pads(call, spatial, kernel, strides, dilations)
@@ -76,7 +76,8 @@ def window_of(call: OpCall, spatial: Shape, kernel: Shape) -> Window:
     return Window(spatial, kernel, strides, dilations, begin, end, tuple(output))
 
 
-def _per_axis(call: OpCall, name: str, rank: int) -> Shape:
+def per_axis(call: OpCall, name: str, rank: int) -> Shape:
+    """Attribute `name`, one positive number a spatial axis; ones where it is not given."""
     found = call.attributes.get(name) or (1,) * rank
     if len(found) != rank or min(found, default=1) < 1:
         call.fail(f"{call.op}: {name} {list(found)} for {rank} spatial axes", "attributes", name)

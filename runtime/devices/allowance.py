@@ -32,9 +32,11 @@ class Allowance:
         bounds = [bound for bound in (self._capacity, self._most) if bound is not None]
         return min(bounds) if bounds else None
 
-    def left(self, free: int) -> int:
-        """Bytes that can still be had where the device itself has `free`."""
-        return free if self.total is None else max(min(free, self.total - self.held), 0)
+    def left(self, free: int, headroom: int = 0) -> int:
+        """Bytes that can still be had where the device itself has `free`, of which `headroom` are to stay free."""
+        own = free if self._capacity is None else min(free, self._capacity - self.held)
+        bounds = [own - headroom] if self._most is None else [own - headroom, self._most - self.held]
+        return max(min(bounds), 0)
 
     def check(self, nbytes: int) -> None:
         """DoesNotFit KG410 where `nbytes` more would be too many."""

@@ -44,6 +44,19 @@ class DeviceInfo:
     versions: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class HostBlock:
+    """Host memory that transfers read and write.
+
+    Attributes:
+        data: the bytes.
+        pageable: why it is not page-locked although that would make transfers faster; None where all is well.
+    """
+
+    data: np.ndarray[Any, Any]
+    pageable: str | None = None
+
+
 class PreparedStep(Protocol):
     """A step with its addresses packed and its code loaded."""
 
@@ -135,6 +148,13 @@ class Device(Protocol):
         """Set bytes, in order with steps."""
         ...
 
+    def host_block(self, nbytes: int) -> HostBlock:
+        """`nbytes` > 0 of host memory, which transfers prepared from now on address; DoesNotFit where there is no room.
+
+        It is the caller's: the device keeps it only until the next call and for the steps prepared meanwhile.
+        """
+        ...
+
     def prepare_all(self, steps: Iterable[Step]) -> None:
         """Do beforehand, and side by side, what preparing these steps will need: compile their code."""
         ...
@@ -195,8 +215,8 @@ class Device(Protocol):
         """From now on refuse allocations that would hold more than `nbytes` beyond what is held; None: no limit."""
         ...
 
-    def free_memory(self) -> tuple[int, int]:
-        """Free and total bytes, under the limit where there is one."""
+    def free_memory(self, headroom: int = 0) -> tuple[int, int]:
+        """Free and total bytes, under the limit where there is one; `headroom` of the device's own count as taken."""
         ...
 
     def memory_in_use(self) -> int:

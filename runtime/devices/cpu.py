@@ -15,10 +15,10 @@ from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import DeviceFault, DoesNotFit, KgrunError
 from kgrun.runtime.devices.allowance import Allowance
-from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Timing
+from kgrun.runtime.devices.base import Address, DeviceInfo, HostBlock, PreparedStep, Timing
 from kgrun.runtime.devices.cpu_kernels import CpuKernels
 from kgrun.runtime.host_memory import HostMemory, available_memory, check_room, total_memory
-from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step
+from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step, Transfer
 
 if TYPE_CHECKING:
     from kgrun.runtime.checks.followed import KernelChecks
@@ -47,6 +47,7 @@ class CpuDevice:
         self.host = HostMemory()
         self._allowance = Allowance("the CPU device", memory)
         self._kernels = CpuKernels()
+        self._host: HostBlock | None = None
 
     def allocate(self, nbytes: int) -> int:
         """Address of fresh bytes, aligned to 512; DoesNotFit beyond the limit, or where the host has not so many."""
@@ -78,6 +79,11 @@ class CpuDevice:
         """Set bytes."""
         ctypes.memset(address, byte, nbytes)
 
+    def host_block(self, nbytes: int) -> HostBlock:
+        """Plain memory: the host's copy of what the device has no room for."""
+        self._host = plain_memory(nbytes)
+        return self._host
+
     def check_kernels(self, checks: KernelChecks | None) -> None:
         """Follow what custom kernels prepared from now on do; None: no more."""
         self._kernels.checks = checks
@@ -100,9 +106,23 @@ class CpuDevice:
             case Copy(target, source, nbytes):
                 to, origin = address(target), address(source)
                 return _HostStep(step.name, lambda: ctypes.memmove(to, origin, nbytes))
+            case Transfer():
+                return _HostStep(step.name, self._transfer(work, address))
             case Launch():
                 return _HostStep(step.name, self._kernels.launcher(step, work, address))
         raise AssertionError(f"{type(work).__name__} is not lowered for the CPU")
+
+    def _transfer(self, work: Transfer, address: Address) -> Callable[[], Any]:
+        assert self._host is not None, "a transfer needs host memory"
+        host, place, nbytes = self._host.data, address(work.pointer), work.nbytes
+        there = host.ctypes.data + work.host_offset
+        to, origin = (place, there) if work.direction == "in" else (there, place)
+
+        def copy() -> None:
+            assert host.size  # held for as long as the step is
+            ctypes.memmove(to, origin, nbytes)
+
+        return copy
 
     def capture(self, prepared: Sequence[PreparedStep], after: Sequence[Sequence[int]]) -> None:
         """Nothing: calls on the host cost little."""
@@ -149,10 +169,10 @@ class CpuDevice:
         """Refuse what would hold more than `nbytes` beyond what is held now; None: no limit."""
         self._allowance.limit(nbytes)
 
-    def free_memory(self) -> tuple[int, int]:
+    def free_memory(self, headroom: int = 0) -> tuple[int, int]:
         """Free and total bytes: of the simulated memory or the limit, else of the host."""
         total = self._allowance.total
-        return self._allowance.left(available_memory()), self.info.total_memory if total is None else total
+        return self._allowance.left(available_memory(), headroom), self.info.total_memory if total is None else total
 
     def memory_in_use(self) -> int:
         """Bytes allocated now."""
@@ -170,6 +190,15 @@ class CpuDevice:
         """Release everything."""
         self._blocks.clear()
         self._allowance.clear()
+
+
+def plain_memory(nbytes: int) -> HostBlock:
+    """Host memory that is not page-locked; DoesNotFit KG402 where the host has not so many bytes to give."""
+    check_room(nbytes, "what is offloaded")
+    try:
+        return HostBlock(np.empty(nbytes, np.uint8))
+    except MemoryError:
+        raise DoesNotFit(f"the host has no room for {nbytes:,} bytes of offloaded tensors", code="KG402") from None
 
 
 class _HostStep:

@@ -10,17 +10,18 @@ from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import DeviceFault, DoesNotFit, GraphError
 from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.runtime.devices.allowance import Allowance
-from kgrun.runtime.devices.base import Address, DeviceInfo, PreparedStep, Replay, StepTimes, Timing
+from kgrun.runtime.devices.base import Address, DeviceInfo, HostBlock, PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
 from kgrun.runtime.devices.cuda_driver import Driver, PyCudaDriver
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate
+from kgrun.runtime.devices.cuda_host import locked_memory, transfer_call
 from kgrun.runtime.devices.cuda_libraries import Libraries, NotSupported, Precision
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, capturable, fault, issue_loop
 from kgrun.runtime.host_memory import HostMemory
-from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step
+from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step, Transfer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +56,7 @@ class CudaDevice:
         self._staging = Staging(self.driver)
         self.libraries = Libraries(self.driver, precision, versions)
         self._allowance = Allowance(f"GPU {index} ({facts.name})")
+        self._host: HostBlock | None = None
         self._lost = self._closed = False
         self._timing: CudaTiming | None = None
         self._sensors: tuple[GpuSensors | None] | None = None
@@ -100,6 +102,12 @@ class CudaDevice:
         if nbytes:
             self._guard("filling memory", self.driver.fill, address, byte, nbytes)
 
+    def host_block(self, nbytes: int) -> HostBlock:
+        """Page-locked memory for transfers; pageable, with the reason, where the driver gives none."""
+        self._check_open()
+        self._host = locked_memory(self.driver, nbytes)
+        return self._host
+
     def memory_in_use(self) -> int:
         """Bytes allocated through this object now."""
         return self._allowance.held
@@ -112,11 +120,11 @@ class CudaDevice:
         """Refuse what would hold more than `nbytes` beyond what is held now; None: no limit."""
         self._allowance.limit(nbytes)
 
-    def free_memory(self) -> tuple[int, int]:
+    def free_memory(self, headroom: int = 0) -> tuple[int, int]:
         """Free and total bytes of the GPU, as the driver sees them, or those under the limit."""
         self._check_open()
         free, total = self.driver.memory()
-        return self._allowance.left(free), total if self._allowance.total is None else self._allowance.total
+        return self._allowance.left(free, headroom), total if self._allowance.total is None else self._allowance.total
 
     # Steps
 
@@ -137,6 +145,8 @@ class CudaDevice:
             case Copy(target=target, source=source, nbytes=nbytes):
                 to, of = address(target), address(source)
                 return Prepared(self, step.name, (lambda: driver.copy(to, of, nbytes)) if nbytes else _nothing)
+            case Transfer():
+                return Prepared(self, step.name, transfer_call(driver, work, address, self._host))
             case HostCall():
                 return Prepared(self, step.name, self._prepare_host_call(work, address), ON_HOST)
             case LibraryCall(otherwise=other):
@@ -220,6 +230,7 @@ class CudaDevice:
         except self.driver.errors:
             self._lost = True
         self._closed = True
+        self._host = None
         if self._sensors is not None and self._sensors[0] is not None:
             self._sensors[0].close()
         if self._lost:

@@ -24,6 +24,7 @@ from kgrun.runtime.program import (
     Pointer,
     Program,
     Step,
+    Transfer,
     Work,
 )
 
@@ -238,6 +239,8 @@ def moved(work: Work, to: Callable[[Pointer], Pointer]) -> Work:
             return replace(work, target=to(work.target))
         case Copy():
             return replace(work, target=to(work.target), source=to(work.source))
+        case Transfer():
+            return work  # nothing waits on the host in a run node by node
 
 
 def _bound(body: Body, recorder: Recorder, warnings: tuple[Warning, ...]) -> BoundGraph:

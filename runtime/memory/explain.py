@@ -149,9 +149,12 @@ def _users(
         steps = tuple(index.step_ref(i) for i in index.touches[buffer.index])
         return steps, steps
     made = () if tensor.producer is None else index.node_steps.get(tensor.producer, ())
-    written = tuple(index.step_ref(s.index) for s in made if buffer.index in s.writes)
+    offload = index.program.offload
+    home = None if offload is None else offload.home_of(buffer.name.partition("@")[0])
+    own = {buffer.index} if home is None else set(home.buffers)  # it may come back to other bytes
+    written = tuple(index.step_ref(s.index) for s in made if not own.isdisjoint(s.writes))
     readers = (s for node in tensor.consumers for s in index.node_steps.get(node, ()))
-    return written, tuple(index.step_ref(s.index) for s in readers if buffer.index in s.reads)
+    return written, tuple(index.step_ref(s.index) for s in readers if not own.isdisjoint(s.reads))
 
 
 def _why_no_memory(tensor: BoundTensor | None, buffer: Buffer | None) -> str:
@@ -242,7 +245,7 @@ def _ordered(index: PlanIndex, place: Placement, others: list[Placement]) -> lis
 
 
 def _why_static(index: PlanIndex, buffer: Buffer) -> str:
-    if buffer.memory_class.static:
+    if buffer.static:
         reason = {
             MemoryClass.INPUT: "the caller fills it before each run",
             MemoryClass.OUTPUT: "the caller reads it after the run",
@@ -250,7 +253,7 @@ def _why_static(index: PlanIndex, buffer: Buffer) -> str:
         return f"static: {_article(str(buffer.memory_class))} keeps its bytes for the session, since {reason}"
     for group in index.program.groups:
         if buffer.index in group:
-            owner = next((i for i in group if index.program.buffers[i].memory_class.static), None)
+            owner = next((i for i in group if index.program.buffers[i].static), None)
             if owner is not None:
                 other = index.program.buffers[owner]
                 return (

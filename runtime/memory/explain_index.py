@@ -104,10 +104,10 @@ def live_bytes(program: Program, plan: MemoryPlan) -> list[int]:
     steps = len(program.steps)
     change = [0] * (steps + 1)
     for place in plan.placements:
-        first, last = taken_span(program, place)
-        if place.space == "dynamic" and first < steps:
-            change[first] += place.aligned
-            change[min(last, steps - 1) + 1] -= place.aligned
+        for first, last in place.lives or (taken_span(program, place),):
+            if place.space == "dynamic" and first < steps:
+                change[first] += place.aligned
+                change[min(last, steps - 1) + 1] -= place.aligned
     return list(accumulate(change[:steps]))
 
 

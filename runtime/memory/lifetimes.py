@@ -19,7 +19,8 @@ def lifetimes(program: Program) -> Lifetimes:
     """Lifetimes under the issue order of steps.
 
     Static and lifelong buffers, and those that share bytes with none, hold data throughout. A buffer that a graph
-    output lives in is static, so nothing read after the run can be overwritten.
+    output lives in is static, so nothing read after the run can be overwritten. A buffer with `lives` of its own has
+    the first and the last step of them.
     """
     end = max(len(program.steps) - 1, 0)
     first = [end + 1] * len(program.buffers)
@@ -29,6 +30,8 @@ def lifetimes(program: Program) -> Lifetimes:
             first[index] = min(first[index], step.index)
             last[index] = step.index
     for buffer in program.buffers:
-        if buffer.memory_class.static or (buffer.lifelong and last[buffer.index] >= 0):
+        if buffer.lives:
+            first[buffer.index], last[buffer.index] = buffer.lives[0][0], buffer.lives[-1][1]
+        elif buffer.memory_class.static or (buffer.lifelong and last[buffer.index] >= 0):
             first[buffer.index], last[buffer.index] = 0, end
     return Lifetimes(tuple(first), tuple(last))

@@ -36,6 +36,7 @@ def plan_memory(
     mode: MemoryMode = "planned",
     planner: str = "auto",
     memory_limit: int | None = None,
+    enough: int | None = None,
     time_limit: float = 2.0,
     max_chunk: int | None = None,
     pool_unit: int | None = None,
@@ -52,6 +53,7 @@ def plan_memory(
             every buffer its own bytes.
         planner: a name of `PLANNERS`.
         memory_limit: most bytes that static and dynamic memory may take together.
+        enough: bytes at which a plan is low enough: the search stops there. Default: `memory_limit`.
         time_limit: seconds the planner may search; it stops at once when it meets the lower bound.
         max_chunk: let no dynamic buffer cross a multiple of so many bytes.
         pool_unit: bytes that a pool grows by.
@@ -88,7 +90,8 @@ def plan_memory(
         work = workload(program, dynamic, dynamic_groups, padding, apart, guard_all=guard > 0)
         packing, pool = plan_pool(work, problem, static_bytes=static_bytes, limit=memory_limit, unit=pool_unit)
     else:
-        capacity = None if memory_limit is None else max(memory_limit - static_bytes, 0)
+        enough = memory_limit if enough is None else enough
+        capacity = None if enough is None else max(enough - static_bytes, 0)
         method = "none" if mode == "none" else planner
         options = PackOptions(method=method, time_limit=time_limit, capacity=capacity)
         outcome = pack_cached(problem, options, solve, cache_dir, kernels=len(program.steps), minimum=cache_minimum)
@@ -123,17 +126,14 @@ def _split(program: Program, lives: Lifetimes) -> tuple[list[Buffer], list[Buffe
     A group with a static member is static as a whole: its members must stand side by side (S34).
     """
     static_by_group = {
-        index
-        for group in program.groups
-        if any(program.buffers[i].memory_class.static for i in group)
-        for index in group
+        index for group in program.groups if any(program.buffers[i].static for i in group) for index in group
     }
     static: list[Buffer] = []
     dynamic: list[Buffer] = []
     for buffer in program.buffers:
-        if buffer.nbytes == 0 or (lives.last[buffer.index] < 0 and not buffer.memory_class.static):
+        if buffer.nbytes == 0 or (lives.last[buffer.index] < 0 and not buffer.static):
             continue
-        is_static = buffer.memory_class.static or buffer.index in static_by_group
+        is_static = buffer.static or buffer.index in static_by_group
         (static if is_static else dynamic).append(buffer)
     static.sort(key=_static_key)
     places = ({b.index for b in static}, {b.index for b in dynamic})
@@ -210,7 +210,10 @@ def packing_problem(
     alone = [(b.index,) for b in guarded if b.index not in grouped]
     return Problem(
         lower=[lives.first[b.index] for b in buffers],
-        upper=[lives.last[b.index] + 1 for b in buffers],
+        upper=[(b.lives[0][1] if b.lives else lives.last[b.index]) + 1 for b in buffers],
+        extra_intervals={
+            position[b.index]: [(first, last + 1) for first, last in b.lives[1:]] for b in buffers if len(b.lives) > 1
+        },
         size=[held_bytes(b.nbytes, padding) for b in buffers],
         ids=[b.name for b in buffers],
         alignment=ALIGNMENT,
@@ -253,6 +256,7 @@ def _dynamic_placements(
             held_bytes(b.nbytes, padding),
             lives.first[b.index],
             lives.last[b.index],
+            b.lives if len(b.lives) > 1 else (),
         )
         for b, offset in zip(buffers, packing.offsets, strict=True)
     ]

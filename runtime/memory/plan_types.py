@@ -25,6 +25,7 @@ class Placement:
         offset: bytes from the region's start, a multiple of the alignment.
         nbytes, aligned: bytes needed, and bytes held.
         first_step, last_step: inclusive steps in which it holds data; static buffers span the whole run.
+        lives: inclusive spans of steps, where it holds data more than once; its bytes are free in between.
     """
 
     buffer: int
@@ -36,6 +37,12 @@ class Placement:
     aligned: int
     first_step: int
     last_step: int
+    lives: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Inclusive spans of steps in which it holds data, ascending."""
+        return self.lives or ((self.first_step, self.last_step),)
 
 
 @dataclass(frozen=True, slots=True)

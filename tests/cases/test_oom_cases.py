@@ -20,7 +20,7 @@ def test_oom_01_a_limit_that_does_not_fit_says_what_is_needed_and_by_whom(kgrun:
     memory = kgrun("plan-memory", path, "--json").json()["memory"]
     least = memory["peak_bytes"]
     assert kgrun("plan-memory", path, "--limit", str(least)).code == 0
-    done = kgrun("plan-memory", path, "--limit", str(least - 1), "--json")
+    done = kgrun("plan-memory", path, "--limit", str(least - 1), "--offload", "off", "--json")
     assert done.code == 4
     details = done.json()["error"]["details"]
     assert details["lower_bound_bytes"] == memory["lower_bound_bytes"]

@@ -84,6 +84,9 @@ def test_csv_and_export_of_a_graph(kgrun: Any, chain: Path, tmp_path: Path) -> N
 def test_limit_that_is_too_small_is_exit_4(kgrun: Any, chain: Path) -> None:
     result = kgrun("plan-memory", chain, "--limit", "1000", "--json")
     assert result.code == 4
+    assert result.json()["error"]["code"] == "KG405"
+    result = kgrun("plan-memory", chain, "--limit", "1000", "--offload", "off", "--json")
+    assert result.code == 4
     assert result.json()["error"]["code"] == "KG401"
     assert kgrun("plan-memory", chain, "--limit", "1MiB").code == 0
 

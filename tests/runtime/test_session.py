@@ -232,6 +232,8 @@ def test_B1_only_a_failed_allocation_raises_and_nothing_is_left() -> None:
 def test_S11_nothing_is_allocated_before_the_plan_is_made() -> None:
     device = CountingDevice()
     with pytest.raises(DoesNotFit, match="static memory alone"):
+        Session(constants(), device=device, memory_limit=512, offload="off")
+    with pytest.raises(DoesNotFit, match="needs 2,048 bytes at once"):
         Session(constants(), device=device, memory_limit=512)
     assert device.allocations == 0
 
@@ -280,3 +282,14 @@ def test_S140_S142_every_step_and_the_whole_run_are_timed_with_their_method() ->
     assert report.total.count == 5
     assert [(s.name, s.method, len(s.samples)) for s in report.steps] == [(n, "host clock", 5) for n in ("a", "b")]
     assert sum(s.times.min for s in report.steps if s.times) <= report.total.max
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (3, 1)])
+def test_S74_B26_a_host_array_of_another_size_is_an_error_and_nothing_is_copied(shape: tuple[int, ...]) -> None:
+    device = CountingDevice()
+    with Session(graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 3}), device=device) as session:
+        before = device.uploads
+        with pytest.raises(GraphError):
+            session.run({"x": np.zeros(shape, F)})
+        assert device.uploads == before
+        assert session.run({"x": np.ones(3, F)}).outputs["y"].tolist() == [-1, -1, -1]

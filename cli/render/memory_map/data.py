@@ -88,7 +88,7 @@ def plan_map(program: Program | None, plan: MemoryPlan, title: str | None = None
     notes = _decision_notes(program)
     items = []
     for p in plan.placements:
-        first, last = taken_span(program, p) if program is not None else (p.first_step, p.last_step)
+        spans = p.spans if p.lives or program is None else (taken_span(program, p),)
         members: tuple[str, ...] = ()
         why = notes.get(p.buffer, ())
         if program is not None:
@@ -99,7 +99,7 @@ def plan_map(program: Program | None, plan: MemoryPlan, title: str | None = None
         items.append(
             Item(
                 p.name, str(p.memory_class), p.space == "static", p.offset, p.nbytes, p.aligned,
-                ((first, last + 1),), members if members != (p.name,) else (), why,
+                tuple((first, last + 1) for first, last in spans), members if members != (p.name,) else (), why,
             )
         )  # fmt: skip
     end = len(steps) or max((item.spans[0][1] for item in items), default=0)

@@ -111,6 +111,42 @@ def average_pool(call: OpCall) -> HostFunction:
     return run
 
 
+def _powers(x: Array, p: int) -> Array:
+    size = np.abs(x)
+    return size if p == 1 else np.square(x) if p == 2 else np.power(size, x.dtype.type(p))
+
+
+def _root(x: Array, p: int) -> Array:
+    root: Array = x if p == 1 else np.sqrt(x) if p == 2 else np.power(x, x.dtype.type(1 / p))
+    return root
+
+
+@on_cpu("LpPool")
+def lp_pool(call: OpCall) -> HostFunction:
+    """The p-norm of every window; padding counts as zeros."""
+    window, p = pool_window(call), call.attributes["p"]
+
+    def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        with np.errstate(all="ignore"):
+            sums = _axis_by_axis(padded(_powers(_wide(inputs[0]), p), window), window, np.add)
+            np.copyto(outputs[0], _root(sums, p), casting="unsafe")
+
+    return run
+
+
+@on_cpu("GlobalLpPool")
+def global_lp_pool(call: OpCall) -> HostFunction:
+    """The p-norm of every channel."""
+    axes, p = tuple(range(2, len(call.input(0).shape))), call.attributes["p"]
+
+    def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        with np.errstate(all="ignore"):
+            sums = np.add.reduce(_powers(_wide(inputs[0]), p), axes, keepdims=True)
+            np.copyto(outputs[0], _root(sums, p), casting="unsafe")
+
+    return run
+
+
 @on_cpu("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(call: OpCall) -> HostFunction:
     """The mean or the largest element of every channel."""

@@ -31,6 +31,7 @@ from kgrun.runtime.kernels.cuda.gemm import gemm_source, grid_of, tile_for
 from kgrun.runtime.program import Value
 
 _BLAS_TYPES = frozenset({"float32", "float64", "float16", "bfloat16"})
+_LEFT, _RIGHT, _INTO = source_input(0), source_input(1), target()
 _BLAS_LIMIT = 2**31 - 1
 
 
@@ -41,6 +42,7 @@ class Product:
     Attributes:
         a: steps of A along m and k; b: of B along k and n; c: of C along m and n, None without C.
         batch, a_batch, b_batch: batch extents, collapsed, and the steps of A and B along them.
+        left, right, into: where A, B and D lie.
     """
 
     m: int
@@ -54,6 +56,9 @@ class Product:
     c: tuple[int, int] | None = None
     alpha: float = 1.0
     beta: float = 1.0
+    left: Operand = _LEFT
+    right: Operand = _RIGHT
+    into: Operand = _INTO
 
 
 @lru_cache
@@ -69,18 +74,23 @@ def blas_available() -> bool:
 
 @on_cuda("MatMul")
 def _matmul(call: OpCall) -> Lowered:
-    a, b = call.input(0).shape, call.input(1).shape
-    a, b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    a, b, batch = matrices(call.input(0).shape, call.input(1).shape)
     m, n, k = gemm_sizes(call)
-    lead = len(max(a, b, key=len)) - 2
-    batch = tuple(
-        _extent(a, axis, lead) if _extent(a, axis, lead) != 1 else _extent(b, axis, lead) for axis in range(lead)
-    )
     steps = [_batch_steps(shape, batch) for shape in (a, b)]
     if not any(steps[1]) and prod(batch) > 1 and prod(a[:-2]) == prod(batch):
         m, batch, steps = m * prod(batch), (), [(), ()]  # one matrix B for all: the batches of A are further rows
     sizes, (a_batch, b_batch) = collapse(batch, *steps)
     return product(call, Product(m, n, k, (k, 1), (n, 1), sizes, a_batch, b_batch))
+
+
+def matrices(a: Sequence[int], b: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The shapes of MatMul's operands as matrices, and the batch that they broadcast to."""
+    a, b = (1, *a) if len(a) == 1 else tuple(a), (*b, 1) if len(b) == 1 else tuple(b)
+    lead = len(max(a, b, key=len)) - 2
+    batch = tuple(
+        _extent(a, axis, lead) if _extent(a, axis, lead) != 1 else _extent(b, axis, lead) for axis in range(lead)
+    )
+    return a, b, batch
 
 
 def _extent(shape: Sequence[int], axis: int, lead: int) -> int:
@@ -108,7 +118,11 @@ def _gemm(call: OpCall) -> Lowered:
 
 def product(call: OpCall, p: Product) -> Lowered:
     """Input 0 times input 1, plus input 2 where `p.c` says so, into output 0."""
-    out = call.outputs[0]
+    return multiplied(p, call.outputs[0])
+
+
+def multiplied(p: Product, out: TensorType) -> Lowered:
+    """A product whose result has the type `out`, contiguous; plus input 2 where `p.c` says so."""
     if out.size == 0:
         return Lowered(())
     if p.k == 0:
@@ -121,13 +135,15 @@ def product(call: OpCall, p: Product) -> Lowered:
 def _without_terms(p: Product, out: TensorType) -> Lowered:
     """A product over nothing: zeros, or beta·C."""
     if p.c is None:
-        return elementwise([], Scalars("0", compute_type(out.dtype)), out)
+        return elementwise([], Scalars("0", compute_type(out.dtype)), out, p.into)
     source = Source(source_input(2), out.dtype, "c", p.c)
-    return elementwise([source], Scalars(f"{p.beta!r} * (double)c", compute_type(out.dtype)), out)
+    return elementwise([source], Scalars(f"{p.beta!r} * (double)c", compute_type(out.dtype)), out, p.into)
 
 
 def _fits_blas(p: Product) -> bool:
-    return max(p.m, p.n, p.k, p.batch[0], *p.a, *p.b) < _BLAS_LIMIT
+    """Whether sizes and steps are what cuBLAS takes: 32 bits, and matrices with one contiguous axis."""
+    plain = 1 in p.a and 1 in p.b
+    return plain and max(p.m, p.n, p.k, p.batch[0], *p.a, *p.b) < _BLAS_LIMIT
 
 
 def _with_blas(p: Product, dtype: str) -> Lowered:
@@ -135,7 +151,7 @@ def _with_blas(p: Product, dtype: str) -> Lowered:
     width = itemsize(dtype)
     work: list[KernelCall | LibraryRoutine | CopyOperand] = []
     if p.c is not None:
-        work += strided_copy(target(), source_input(2), (p.m, p.n), strides_of((p.m, p.n)), p.c, width)
+        work += strided_copy(p.into, source_input(2), (p.m, p.n), strides_of((p.m, p.n)), p.c, width)
     turned = (p.b[1] != 1, p.a[1] != 1)
     config = {
         "dtype": dtype,
@@ -149,7 +165,7 @@ def _with_blas(p: Product, dtype: str) -> Lowered:
         "alpha": p.alpha,
         "beta": p.beta if p.c is not None else 0.0,
     }
-    args = (source_input(1), source_input(0), target())
+    args = (p.right, p.left, p.into)
     work.append(LibraryRoutine("cublas", "gemm", config, args))
     return Lowered(tuple(work))
 
@@ -201,7 +217,7 @@ def _own(p: Product, dtype: str) -> KernelCall:
     scalar = dtype if DTYPES[dtype].kind == "float" else "float64"
     added: Operand | None = source_input(2) if p.c is not None else None
     layout = integers([*p.a, *p.b, *(p.c or (0, 0)), *p.batch, *p.a_batch, *p.b_batch])
-    args: tuple[Operand | Value | None, ...] = (source_input(0), source_input(1), added, target(), layout)
+    args: tuple[Operand | Value | None, ...] = (p.left, p.right, added, p.into, layout)
     args += (number(p.alpha, scalar), number(p.beta, scalar), *map(int64, (p.m, p.n, p.k, prod(p.batch))))
     grid = grid_of(tile, p.m, p.n, prod(p.batch))
     return KernelCall(code("kg_gemm", text), args, grid, (tile.threads, 1, 1))

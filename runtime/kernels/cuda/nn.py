@@ -31,7 +31,7 @@ from kgrun.runtime.kernels.cuda.normalization import moments
 from kgrun.runtime.kernels.cuda.reduction import reduce
 from kgrun.runtime.program import Value
 
-_FEW_FILTERS = 8  # filters a group below which a matrix tile would be mostly empty
+FEW_FILTERS = 8  # filters a group below which a matrix tile would be mostly empty
 
 
 def geometry_struct(rank: int) -> str:
@@ -51,7 +51,7 @@ def _conv(call: OpCall) -> Lowered:
     if out.size == 0:
         return Lowered(())
     window, group = conv_window(call), call.attributes["group"]
-    if group > 1 and w.shape[0] // group < _FEW_FILTERS:
+    if group > 1 and w.shape[0] // group < FEW_FILTERS:
         return Lowered((_direct(call, window, group),))
 
     def own(biased: bool) -> KernelCall:
@@ -60,7 +60,7 @@ def _conv(call: OpCall) -> Lowered:
     return convolution(call, window, own) or Lowered((own(True),))
 
 
-def _coordinates(rank: int, flat: str, index: str) -> str:
+def coordinates(rank: int, flat: str, index: str) -> str:
     """C statements: output coordinates y0, y1, … of flat position `flat`, which becomes the batch index."""
     lines = [
         f"const {index} y{axis} = {flat} % ({index})v.output[{axis}]; {flat} /= ({index})v.output[{axis}];"
@@ -69,7 +69,7 @@ def _coordinates(rank: int, flat: str, index: str) -> str:
     return " ".join(lines)
 
 
-def _tap(kernel: Sequence[int], tap: str, index: str) -> str:
+def tap_place(kernel: Sequence[int], tap: str, index: str) -> str:
     """C statements: where tap `tap` of the window at y0, y1, … reads: `inside`, and `place` within one channel."""
     rank = len(kernel)
     lines = [f"{index} place = 0; bool inside = true;"]
@@ -98,9 +98,9 @@ def _implicit(call: OpCall, window: Window, group: int, index: str, *, biased: b
   __device__ __forceinline__ S load_a(long long r, long long i) const {{ return (S)w[(filter + r) * k + i]; }}
   __device__ __forceinline__ S load_b(long long i, long long c) const {{
     {index} b = ({index})c;
-    {_coordinates(rank, "b", index)}
+    {coordinates(rank, "b", index)}
     const {index} channel = ({index})i / {taps}, tap = ({index})i % {taps};
-    {_tap(kernel, "tap", index)}
+    {tap_place(kernel, "tap", index)}
     return inside ? (S)x[(b * channels + first + channel) * plane + place] : S(0.0f);
   }}
   __device__ __forceinline__ void store(long long r, long long c, T s) const {{
@@ -139,7 +139,7 @@ typedef {compute_type(x.dtype)} T;
   const long long grid = gridDim.x * (long long)blockDim.x;
   for (long long flat = blockIdx.x * (long long)blockDim.x + threadIdx.x; flat < n; flat += grid) {{
     {index} rest = ({index})flat;
-    {_coordinates(rank, "rest", index)}
+    {coordinates(rank, "rest", index)}
     const {index} filter = rest % ({index})filters, b = rest / ({index})filters, group = filter / ({index})of_group;
     T s = bias ? (T)bias[filter] : T(0);
     for ({index} channel = 0; channel < ({index})depth; ++channel) {{
@@ -147,7 +147,7 @@ typedef {compute_type(x.dtype)} T;
       const E* taps = w + (filter * ({index})depth + channel) * {taps};
 #pragma unroll
       for (int tap = 0; tap < {taps}; ++tap) {{
-        {_tap(kernel, "tap", index)}
+        {tap_place(kernel, "tap", index)}
         if (inside) s += (T)plane_x[place] * (T)taps[tap];
       }}
     }}
@@ -160,14 +160,15 @@ typedef {compute_type(x.dtype)} T;
     return launch(code("kg_conv_direct", text), args, out.size)
 
 
-@on_cuda("MaxPool", "AveragePool")
+@on_cuda("MaxPool", "AveragePool", "LpPool")
 def _pool(call: OpCall) -> Lowered:
     out = call.outputs[0]
     if out.size == 0:
         return Lowered(())
     source, window = call.input(0), pool_window(call)
     rank = len(window.kernel)
-    body = _max_body(call, window) if call.op == "MaxPool" else _average_body(call, rank)
+    bodies = {"MaxPool": _max_body, "AveragePool": _average_body, "LpPool": _norm_body}
+    body = bodies[call.op](call, window)
     loops = "".join(f"for (long long k{axis} = 0; k{axis} < kernel.at[{axis}]; ++k{axis}) " for axis in range(rank))
     places = " ".join(
         f"const long long x{axis} = y{axis} * v.stride[{axis}] + k{axis} * v.dilation[{axis}] - v.begin[{axis}];"
@@ -186,7 +187,7 @@ struct Sizes {{ long long at[{rank}]; }};
   const long long grid = gridDim.x * (long long)blockDim.x;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += grid) {{
     long long channel = i;
-    {_coordinates(rank, "channel", "long long")}
+    {coordinates(rank, "channel", "long long")}
     const E* line = p + channel * plane;
 {body.replace("LOOPS", loops).replace("PLACES", places).replace("INSIDE", inside).replace("FLAT", flat)}
   }}
@@ -223,8 +224,28 @@ def _max_body(call: OpCall, window: Window) -> str:
     if (indices) indices[i] = found < 0 ? -1 : channel * plane + found;"""
 
 
-def _average_body(call: OpCall, rank: int) -> str:
-    counted = "INSIDE"
+def _powers(p: int) -> tuple[str, str]:
+    """Of a p-norm: the power of an element x, and the root of their sum a."""
+    if p in (1, 2):
+        return ("fabs(x)", "a") if p == 1 else ("x * x", "sqrt(a)")
+    return f"pow(fabs(x), T({p}))", f"pow(a, T({1 / p!r}))"
+
+
+def _norm_body(call: OpCall, window: Window) -> str:
+    power, root = _powers(call.attributes["p"])
+    return f"""    T a = 0;
+    LOOPS{{
+      PLACES
+      if (INSIDE) {{
+        const T x = (T)line[FLAT];
+        a += {power};
+      }}
+    }}
+    q[i] = kg_to<E>({root});"""
+
+
+def _average_body(call: OpCall, window: Window) -> str:
+    counted, rank = "INSIDE", len(window.kernel)
     if call.attributes["count_include_pad"]:
         counted = " && ".join(f"x{axis} < v.input[{axis}] + end.at[{axis}]" for axis in range(rank))
     return f"""    T s = 0;
@@ -241,6 +262,13 @@ def _average_body(call: OpCall, rank: int) -> str:
 def _global_pool(call: OpCall) -> Lowered:
     rule = all_schemas()["ReduceMean" if call.op == "GlobalAveragePool" else "ReduceMax"].data
     source = call.input(0)
+    return reduce(rule, source, range(2, len(source.shape)), call.outputs[0])
+
+
+@on_cuda("GlobalLpPool")
+def _global_lp_pool(call: OpCall) -> Lowered:
+    source, (power, root) = call.input(0), _powers(call.attributes["p"])
+    rule = {**all_schemas()["ReduceSum"].data, "map": power, "finish": root}
     return reduce(rule, source, range(2, len(source.shape)), call.outputs[0])
 
 

@@ -192,13 +192,14 @@ class BestFitPool:
 
     def _find(self, size: int, now: Clock) -> _Piece | None:
         """The smallest idle piece that fits and may be touched `now`."""
-        for _, address in self._idle[bisect_left(self._idle, (size, 0)) :]:
-            if _reached(self._idle_at[address].ready, now):
-                return self._idle_at[address]
+        for position in range(bisect_left(self._idle, (size, 0)), len(self._idle)):
+            piece = self._idle_at[self._idle[position][1]]
+            if _reached(piece.ready, now):
+                return self._merged(size, now, piece.size) or piece
         return self._merged(size, now)
 
-    def _merged(self, size: int, now: Clock) -> _Piece | None:
-        """A piece made of idle neighbours with different clocks, all reached: the smallest that fits."""
+    def _merged(self, size: int, now: Clock, below: int = 1 << 62) -> _Piece | None:
+        """A piece made of idle neighbours with different clocks, all reached: the smallest that fits below `below`."""
         if not now:
             return None  # neighbours without clocks are one piece already
         best: list[_Piece] = []
@@ -210,14 +211,17 @@ class BestFitPool:
                 run = [*run, piece] if usable else []
                 piece = piece.after
                 ends = piece is None or piece.name is not None or not _reached(piece.ready, now)
-                if len(run) > 1 and ends and size <= _sum(run) and (not best or _sum(run) < _sum(best)):
-                    best = run
+                if len(run) > 1 and ends and size <= _sum(run) < below:
+                    best, below = run, _sum(run)
         if not best:
             return None
-        whole = best[0]
-        for piece in best:
+        whole, *others = best
+        self._drop_idle(whole)
+        for piece in others:
+            if whole.size >= size:
+                break
             self._drop_idle(piece)
-        for piece in best[1:]:
+            self._cut(piece, min(piece.size, size - whole.size))  # what is left of it keeps its own clock
             whole = _join(whole, piece)
         self._add_idle(whole)
         return whole

@@ -7,6 +7,8 @@ from typing import Protocol
 
 # Bytes a pool grows by. Fewer, larger blocks leave fewer borders that no buffer may cross.
 UNIT = 512 << 20
+# Bytes of a GPU that a pool leaves alone: kernels are loaded and libraries opened after its memory is taken (U2).
+HEADROOM = 128 << 20
 # How often a smaller block is asked for when a device refuses one.
 _RETRIES = 8
 

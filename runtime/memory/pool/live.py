@@ -24,8 +24,8 @@ class Memory(Protocol):
         """Return an allocation."""
         ...
 
-    def free_memory(self) -> tuple[int, int]:
-        """Free and total bytes."""
+    def free_memory(self, headroom: int = 0) -> tuple[int, int]:
+        """Free and total bytes; `headroom` of the free ones count as taken."""
         ...
 
 
@@ -123,10 +123,10 @@ class _DeviceBlocks:
         self.refusal: DoesNotFit | None = None
 
     def room(self) -> int:
-        free = self._device.free_memory()[0] - self._headroom
+        free = self._device.free_memory(self._headroom)[0]
         if self._limit is not None:
             free = min(free, self._limit - sum(self._taken.values()))
-        return max(free, 0)
+        return free
 
     def take(self, nbytes: int) -> int:
         try:

@@ -16,7 +16,6 @@ X = {"x": tensor("input")}
     ("spec", "where"),
     [
         ({"cache": {"rows": 4}, "init": {"fill": 0}}, "tensors.w.cache"),
-        ({"location": "host", "init": {"fill": 0}}, "tensors.w.location"),
     ],
 )
 def test_tensor_features(spec: dict[str, Any], where: str) -> None:
@@ -43,8 +42,3 @@ def test_shapes_of_constants_are_known() -> None:
     made = bound([node("nz", ["x"], ["y"], op="NonZero")], {"x": x}, ["y"])
     assert made.tensors["y"].type.shape == (2, 2)
     assert made.tensors["y"].type.value == (0, 1, 1, 0)
-
-
-def test_offload_is_named_as_ignored() -> None:
-    made = bound([node("a", ["x"], ["t"], offload=True), node("b", ["t"], ["y"])], X, ["y"])
-    assert [w.code for w in made.warnings] == ["W-NO-OFFLOAD"]

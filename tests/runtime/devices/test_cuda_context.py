@@ -120,3 +120,14 @@ def test_the_status_lists_devices(pycuda: FakePyCuda, monkeypatch: pytest.Monkey
     found = {row.name: row.found for row in gpu_status().rows}
     assert found["NVIDIA driver"] == "CUDA 13.0"
     assert found["cuda:1"] == "GPU 1, 128 GiB, capability 9.0"
+
+
+def test_U2_the_stream_is_made_before_any_memory_is_taken(pycuda: FakePyCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    stream, allocate = pycuda.Stream, pycuda.mem_alloc
+    monkeypatch.setattr(pycuda, "Stream", lambda *flags: made.append("stream") or stream(*flags))
+    monkeypatch.setattr(pycuda, "mem_alloc", lambda nbytes: made.append("memory") or allocate(nbytes))
+    device = CudaDevice(0)
+    device.free(use(device))
+    assert made == ["stream", "memory"]
+    device.close()

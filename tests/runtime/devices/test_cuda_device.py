@@ -357,3 +357,33 @@ def test_the_happy_road_frees_and_closes(driver: FakeDriver, device: CudaDevice)
     assert driver.closed is False
     with pytest.raises(DeviceFault, match="is closed"):
         device.allocate(1)
+
+
+@pytest.mark.parametrize("nbytes", [64, 9 << 20])
+def test_S74_copies_to_the_host_come_after_all_work_and_end_before_they_return(nbytes: int) -> None:
+    driver = FakeDriver(facts=FakeDriver().facts.__class__("f", "sm_90", 1 << 30, 232_448, (13, 0)))
+    device = CudaDevice(driver=driver)
+    address = device.allocate(nbytes)
+    for copy in (device.upload, device.download):
+        driver.calls.clear()
+        copy(address, np.zeros(nbytes, np.uint8))
+        last = max(i for i, call in enumerate(driver.calls) if call.startswith("copy"))
+        assert {"synchronize", "wait"} & set(driver.calls[last:])  # on the one stream of all steps
+
+
+def test_a_limit_counts_what_the_device_hands_out(device: CudaDevice, driver: FakeDriver) -> None:
+    first = device.allocate(1_000)
+    device.limit_memory(5_000)  # beyond what is held
+    second = device.allocate(3_000)
+    assert device.free_memory() == (2_000, 6_000)
+    asked = driver.calls.count("alloc")
+    with pytest.raises(DoesNotFit, match="2001 bytes planned, 2000 of 6000 free under the memory limit") as caught:
+        device.allocate(2_001)
+    assert caught.value.code == "KG410"
+    assert driver.calls.count("alloc") == asked  # the driver is not even asked
+    device.free(first)
+    device.free(second)
+    device.allocate(6_000)
+    device.limit_memory(None)
+    device.allocate(6_000)
+    assert device.free_memory()[1] == driver.facts.total_memory

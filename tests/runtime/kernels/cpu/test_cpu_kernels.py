@@ -122,7 +122,7 @@ def float_case(op: str) -> tuple[list[Array], dict[str, Any]]:
         more = {"num_groups": 2} if op == "GroupNormalization" else {}
         return [x, *(rng.uniform(0.5, 1.5, 4) for _ in range(2))], more
     attributes: dict[str, Any] = {"Cast": {"to": "float32"}, "Mod": {"fmod": 1}, "LRN": {"size": 3}}.get(op, {})
-    if op in ("MaxPool", "AveragePool"):
+    if op in ("MaxPool", "AveragePool", "LpPool"):
         attributes = {"kernel_shape": [2, 3]}
     count = max(all_schemas()[op].inputs[0], 1)
     return [x, *(rng.uniform(1, 2, (6,)) for _ in range(count - 1))], attributes

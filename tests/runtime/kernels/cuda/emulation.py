@@ -93,6 +93,7 @@ INDICES: dict[str, tuple[int, Callable[[OpCall, np.random.Generator], Array]]] =
     "Gather": (1, _axis_indices),
     **dict.fromkeys(("GatherElements", "ScatterElements", "Scatter"), (1, _element_indices)),
     **dict.fromkeys(("GatherND", "ScatterND"), (1, _tuple_indices)),
+    "MaxUnpool": (1, lambda call, rng: rng.permutation(48)[:24].reshape(call.input(1).shape)),
     "ReverseSequence": (1, lambda call, rng: rng.integers(0, 5, call.input(1).shape)),
     "OneHot": (0, lambda call, rng: rng.integers(-6, 7, call.input(0).shape)),
 }
@@ -221,7 +222,10 @@ def compare(call: OpCall, got: Sequence[Array], want: Sequence[Array]) -> None:
             )
 
 
-_SUMS = ("linear", "nn", "reduction", "normalization", "losses", "gradients")
+_SUMS = (
+    *("linear", "nn", "reduction", "normalization", "transposed", "contraction"),
+    *("losses", "gradients", "recurrent", "attention"),
+)
 
 
 def _scale(call: OpCall) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators import all_schemas, infer
 from kgrun.graphs.operators.base import OpCall, TensorType
-from tests.runtime.kernels.cuda import training_calls
+from tests.runtime.kernels.cuda import attention_calls, quantization_calls, recurrent_calls, training_calls
 
 CLASSES = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "bool", "float8_e4m3fn")
 Ints = tuple[int, ...]
@@ -261,6 +261,10 @@ def _pools(op: str) -> Iterator[OpCall]:
         yield _call(op, "float32", (1, 2, 6, 8), outputs=2, **shape)
         yield _call(op, "float32", (1, 2, 6, 8), outputs=2, storage_order=1, pads=[1, 1, 1, 1], **shape)
         yield _call(op, "float32", (1, 2, 12), kernel_shape=[3], dilations=[2])
+    if op.endswith("LpPool"):
+        window = {} if op.startswith("Global") else {"kernel_shape": [2, 3], "dilations": [2, 1]}
+        for p in (1, 3):
+            yield _call(op, "float32", (2, 3, 8, 9), p=p, **window)
     if op == "AveragePool":
         shape = {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}
         yield _call(op, "float32", (1, 2, 6, 8), count_include_pad=1, pads=[1, 1, 1, 1], **shape)
@@ -396,6 +400,82 @@ def _normalization(op: str) -> Iterator[OpCall]:
             yield _call(op, "float32", (3, 4), axes=[1])
 
 
+def _resampling(op: str) -> Iterator[OpCall]:
+    for dtype in dtypes_of(op):
+        scales = TensorType("float32", (4,), (1.0, 1.0, 2.0, 3.0))
+        yield _call(op, dtype, (2, 3, 4, 5), *([scales] if op == "Upsample" else [None, scales]))
+        if op == "Resize" and dtype != "bool":
+            for mode in ("linear", "cubic"):
+                yield _call(op, dtype, (2, 4, 5), None, None, known(7, 4), axes=[1, 2], mode=mode)
+    if op == "Upsample":
+        yield _call(op, "float32", (1, 1, 4, 5), scales, mode="linear")
+        return
+    sizes, transform = known(7, 4), "coordinate_transformation_mode"
+    for rule in ("half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"):
+        yield _call(op, "float32", (5, 6), None, None, sizes, mode="linear", **{transform: rule})
+    for rounding in ("round_prefer_ceil", "floor", "ceil"):
+        yield _call(op, "float32", (5, 6), None, None, sizes, nearest_mode=rounding)
+    region = TensorType("float32", (4,), (0.4, -0.5, 1.2, 0.7))
+    for mode in ("nearest", "linear", "cubic"):
+        crop = {transform: "tf_crop_and_resize", "mode": mode, "extrapolation_value": 9.0}
+        yield _call(op, "float32", (5, 6), region, None, sizes, **crop)
+    for mode in ("linear", "cubic"):
+        yield _call(op, "float32", (9, 11), None, None, known(4, 3), mode=mode, antialias=1)
+        yield _call(op, "uint8", (9, 11), None, None, known(4, 13), mode=mode, antialias=1, exclude_outside=1)
+    yield _call(op, "float32", (4, 5, 6), None, None, known(8, 5, 3), mode="cubic", exclude_outside=1)
+    yield _call(op, "float32", (9, 6), None, None, sizes, mode="linear", keep_aspect_ratio_policy="not_larger")
+
+
+def _transposed(op: str) -> Iterator[OpCall]:
+    for dtype in dtypes_of(op):
+        match op:
+            case "ConvTranspose":
+                yield _call(op, dtype, (2, 4, 5, 6), (4, 9, 3, 3), (9,), strides=[2, 1], pads=[1, 0, 1, 1])
+                yield _call(op, dtype, (2, 6, 5, 6), (6, 2, 2, 2), group=3, strides=[2, 2], output_padding=[1, 0])
+            case "Col2Im":
+                yield _call(op, dtype, (2, 12, 12), known(4, 5), known(2, 2))
+                more = {"pads": [1, 0, 0, 1], "strides": [2, 1], "dilations": [1, 2]}
+                yield _call(op, dtype, (1, 6, 12), known(4, 5), known(3, 1), **more)
+            case "MaxUnpool":
+                indices = TensorType("int64", (1, 2, 3, 4))
+                yield _call(op, dtype, (1, 2, 3, 4), indices, kernel_shape=[2, 2], strides=[2, 2])
+    if op == "MaxUnpool":
+        yield _call(op, "float32", (1, 2, 3, 4), indices, known(1, 2, 8, 9), kernel_shape=[2, 2], strides=[2, 2])
+    if op == "ConvTranspose":
+        yield _call(op, "float32", (1, 3, 7), (3, 8, 4), strides=[3], dilations=[2], auto_pad="SAME_UPPER")
+        yield _call(op, "float32", (1, 3, 7), (3, 8, 4), strides=[3], output_shape=[20])
+        yield _call(op, "float32", (1, 3, 7), (3, 8, 2), strides=[3], output_shape=[25])
+        yield _call(op, "float16", (1, 4, 3, 4, 2), (4, 8, 2, 2, 2), strides=[2, 2, 2])
+
+
+def _contraction(op: str) -> Iterator[OpCall]:
+    if op == "Det":
+        for dtype in dtypes_of(op):
+            yield _call(op, dtype, (2, 5, 4, 4))
+        yield _call(op, "float32", (1, 1))
+        return
+    for dtype in dtypes_of(op):
+        yield _call(op, dtype, (2, 3, 7, 5), (2, 3, 6, 5), equation="bhid,bhjd->bhij")
+        yield _call(op, dtype, (4, 5), equation="ij->ji")
+    for equation, shapes in (
+        ("bhij,bhjd->bihd", ((2, 3, 4, 5), (2, 3, 5, 6))),
+        ("ij,jk->ki", ((3, 4), (4, 5))),
+        ("iajb,bja->i", ((3, 2, 4, 5), (5, 4, 2))),
+        ("ij,jk,kl->il", ((3, 4), (4, 5), (5, 6))),
+        ("ij,j,i->", ((3, 4), (4,), (3,))),
+        ("...ij,...jk->...ik", ((2, 1, 3, 4), (5, 4, 6))),
+        ("bii->bi", ((2, 3, 3),)),
+        ("ii,ij->j", ((3, 3), (3, 4))),
+        ("i,j->ij", ((3,), (4,))),
+        ("ij->", ((3, 4),)),
+        ("bhij,bhjd->bihd", ((1, 3, 4, 5), (1, 3, 5, 1))),
+        ("ij,jk->ik", ((1, 4), (4, 5))),
+        ("ij,jk->ik", ((3, 0), (0, 5))),
+        ("ijk,jk->j", ((2, 3, 4), (3, 4))),
+    ):
+        yield _call(op, "float32", *shapes, equation=equation)
+
+
 _FAMILIES = {
     "elementwise": _elementwise,
     "views": _views,
@@ -409,5 +489,11 @@ _FAMILIES = {
     "scans": _scans,
     "rearrangement": _rearrangement,
     "normalization": _normalization,
+    "resampling": _resampling,
+    "transposed": _transposed,
+    "contraction": _contraction,
     **training_calls.FAMILIES,
+    **quantization_calls.FAMILIES,
+    **attention_calls.FAMILIES,
+    **recurrent_calls.FAMILIES,
 }

@@ -261,3 +261,38 @@ def test_a_piece_with_a_clock_waits_until_the_request_has_come_that_far() -> Non
     made.free(one, ready=(4, 0))
     assert made.allocate(2 * KIB, now=(4, 2)) == one  # both may: they are one piece for this request
     assert made.check() == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), limit=st.integers(8, 60))
+def test_clocks_are_kept_cell_by_cell_and_no_usable_run_is_overlooked(seed: int, limit: int) -> None:
+    chance = random.Random(seed)
+    made = pool(limit * 512, limit * 512)
+    cells: list[tuple[int, int] | None] = [(0, 0)] * limit  # the clock from which a cell is free; None in use
+    base = made.allocate(512)
+    made.free(base)
+    held: dict[int, int] = {}
+    clock = [0, 0]
+    for _ in range(80):
+        clock[chance.randrange(2)] += 1
+        now = (clock[0], max(clock[1] - chance.randint(0, 3), 0))
+        if held and chance.random() < 0.5:
+            address = chance.choice(list(held))
+            ready = (clock[0] + chance.randint(0, 2), clock[1])
+            made.free(address, ready)
+            start, count = (address - base) // 512, held.pop(address)
+            cells[start : start + count] = [ready] * count
+        else:
+            count = chance.randint(1, 6)
+            usable = [cell is not None and cell[0] <= now[0] and cell[1] <= now[1] for cell in cells]
+            runs = [length for _, length in Model.gaps([not each for each in usable])]
+            if max(runs, default=0) < count:
+                with pytest.raises(PoolExhausted):
+                    made.allocate(count * 512, now=now)
+            else:
+                address = made.allocate(count * 512, now=now)
+                start = (address - base) // 512
+                assert all(usable[start : start + count])
+                cells[start : start + count] = [None] * count
+                held[address] = count
+        assert made.check() == []

@@ -214,7 +214,7 @@ def test_options_of_other_modes_are_refused() -> None:
 
 @pytest.mark.parametrize("guard", [0, 512])
 @pytest.mark.parametrize("unit", [512, 8 * KIB, None])
-def test_S68_S109_random_programs_on_several_streams_share_bytes_only_where_order_allows(
+def test_S68_S109_S112_random_programs_on_several_streams_share_bytes_only_where_order_allows(
     unit: int | None, guard: int
 ) -> None:
     rng = random.Random(29)
@@ -232,7 +232,18 @@ def test_S68_S109_random_programs_on_several_streams_share_bytes_only_where_orde
         made = program(nodes, tensors, [names[-1]], contiguous=groups)
         plan, _ = pooled(made, pool_unit=unit, guard=guard)
         assert shares_only_in_order(made, plan)
+        assert everything_is_there(made, plan)
         assert plan.lower_bound_bytes <= plan.dynamic_bytes
+
+
+def everything_is_there(made: Program, plan: Any) -> bool:
+    """Whatever a step reads or writes holds bytes while it runs, but what needs none: no null pointer is met (S112)."""
+    places = {place.buffer: place for place in plan.placements}
+    return all(
+        made.buffers[index].nbytes == 0 or places[index].first_step <= step.index <= places[index].last_step
+        for step in made.steps
+        for index in (*step.reads, *step.writes)
+    )
 
 
 def shares_only_in_order(made: Program, plan: Any) -> bool:
