@@ -27,9 +27,13 @@ def read_inputs(graph: KernelGraph, pairs: Iterable[str], bundle: str | None) ->
         return {}
     from kgrun.graphs.data import load_inputs
 
+    return load_inputs(pairs, [bundle] if bundle is not None else [], known_inputs(graph))
+
+
+def known_inputs(graph: KernelGraph) -> dict[str, tuple[str | None, tuple[int, ...] | None]]:
+    """Dtype and shape, as far as the file says them, of each tensor that may be given."""
     made = {name for node in graph.nodes for name in node.outputs}
-    known = {name: (spec.dtype, _known_shape(spec.shape)) for name, spec in graph.tensors.items() if name not in made}
-    return load_inputs(pairs, [bundle] if bundle is not None else [], known)
+    return {name: (spec.dtype, _known_shape(spec.shape)) for name, spec in graph.tensors.items() if name not in made}
 
 
 def _known_shape(shape: list[Any] | None) -> tuple[int, ...] | None:

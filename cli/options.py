@@ -97,6 +97,10 @@ def _print_metrics(wanted: bool) -> None:
         raise typer.Exit
 
 
+MoreGraphs = Annotated[
+    list[str] | None, argument("[GRAPH]...", "More graphs, run after it in the same session (`from_graph`).")
+]
+
 # What is printed, and where to.
 HelpMetrics = Annotated[
     bool,

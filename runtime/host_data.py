@@ -48,12 +48,10 @@ def host_array(bound: BoundGraph, tensor: BoundTensor, given: Mapping[str, Array
         raise error.at(place) from None
     if made is not None:
         return made
-    raise UsageError(
-        f"{tensor.role} {name!r} has no data",
-        code="KG210",
-        where=place,
-        help=f"pass --input {name}=FILE.npy, or give it `data` or `init`",
-    )
+    help = f"pass --input {name}=FILE.npy, or give it `data` or `init`"
+    if spec.from_graph is not None:
+        help = f"run graph {spec.from_graph.graph!r} before it in one session, or pass --input {name}=FILE.npy"
+    raise UsageError(f"{tensor.role} {name!r} has no data", code="KG210", where=place, help=help)
 
 
 def _source_array(bound: BoundGraph, tensor: BoundTensor, spec: TensorSpec, seed: int) -> Array | None:

@@ -36,6 +36,10 @@ _LOADED_ONCE = (MemoryClass.PARAMETER, MemoryClass.CONSTANT)
 class LoadedProgram:
     """One program and its plan on one device, ready to run.
 
+    Args:
+        arena: dynamic memory that others use too, in turn; None takes its own.
+        places: addresses of buffers that lie elsewhere, by index.
+
     Attributes:
         runner: runs and measures it.
         skipped: steps that do not run here, by index, with the reason (`allow_skip`).
@@ -56,6 +60,8 @@ class LoadedProgram:
         allow_skip: bool = False,
         phases: Phases | None = None,
         tell: Tell | None = None,
+        arena: int | None = None,
+        places: Mapping[int, int] | None = None,
     ) -> None:
         self.device, self.program, self.plan = device, program, plan
         self.upload = Transfer(0, 0)
@@ -63,8 +69,8 @@ class LoadedProgram:
         with ExitStack() as undo:
             spend = phases or Phases()
             with spend("allocate"):
-                self._regions = Regions(device, plan, undo)
-                self._places = {p.buffer: self._regions.address(p) for p in plan.placements}
+                self._regions = Regions(device, plan, undo, arena)
+                self._places = {p.buffer: self._regions.address(p) for p in plan.placements} | dict(places or {})
                 self.host = HostHomes(device, program.offload, self.address)
             self.skipped: dict[int, Skipped] = {}
             with spend("compile"):

@@ -27,6 +27,7 @@ class Regions:
 
     Args:
         undo: gets what frees it.
+        arena: where the dynamic region lies; None allocates it.
 
     Attributes:
         anywhere: an address inside, for buffers of no bytes; 0 where the plan has none.
@@ -35,11 +36,14 @@ class Regions:
         DoesNotFit: the device has no room; what was allocated is in `undo`.
     """
 
-    def __init__(self, device: Device, plan: MemoryPlan, undo: ExitStack) -> None:
+    def __init__(self, device: Device, plan: MemoryPlan, undo: ExitStack, arena: int | None = None) -> None:
         self._device, self._plan, self._undo = device, plan, undo
         self._static = self._allocate(plan.static_bytes) if plan.static_bytes else 0
         self._starts = list(accumulate(plan.blocks, initial=0))[:-1]
-        self._blocks = [self._allocate(nbytes) for nbytes in plan.blocks]
+        if arena is None:
+            self._blocks = [self._allocate(nbytes) for nbytes in plan.blocks]
+        else:
+            self._blocks = [arena + start for start in self._starts]
         self.anywhere = self._static or next(iter(self._blocks), 0)
 
     def _allocate(self, nbytes: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
@@ -45,6 +45,10 @@ from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import judged, step_reports
 from kgrun.runtime.stepwise import first_run, run_stepwise
+from kgrun.runtime.try_streams import try_streams
+
+if TYPE_CHECKING:
+    from kgrun.runtime.several.share import Share
 
 Streams = Literal["file", "auto"]
 Cache = Literal["hot", "cold"]
@@ -79,7 +83,10 @@ class Session:
         tell: called with what goes on (`runtime.culprit`), so that whoever ends the process can say what it was. On a
             GPU the first run then waits after each step and does not count.
 
+        share: what it shares with graphs before it (`runtime.several`); it is then loaded by `start`.
+
     Attributes:
+        planned, planned_memory: the program and its plan, also before they are `loaded`.
         not_replayed: why the steps are issued one by one; None where they run as one CUDA graph.
 
     Raises:
@@ -113,6 +120,7 @@ class Session:
         sync_each: bool = False,
         precision: Precision = "float32",
         tell: Tell | None = None,
+        share: Share | None = None,
     ) -> None:
         self.seed = seed
         self._given: dict[str, Array] = dict(values or {})
@@ -139,6 +147,7 @@ class Session:
             self._watch.check_arguments(self.bound, self.device.info.arch)
             with self._phases("lower"):
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
+                program = program if share is None else share.adopted(program)
 
             planning = Planning(
                 memory, planner, plan_room, time_limit, max_chunk, settings.guard, pool_unit,
@@ -146,21 +155,32 @@ class Session:
             )  # fmt: skip
             with self._phases("plan"):
                 program, plan = planning.plan(program)
-            self._loaded = self._load(program, plan)
-            undo.callback(self._close_loaded)
+            self.planned, self.planned_memory, self._share = program, plan, share
             self.stream_choice: StreamChoice | None = None
+            if share is None:
+                self.loaded = self._load(program, plan)
+                undo.callback(self._close_loaded)
             if streams == "auto" and not checks and program.offload is None:
                 spread = parallel_streams(program)
                 if spread is not program:
                     with blaming(lambda: self.program):
-                        self._try_streams(*planning.plan(spread))
+                        tried = planning.plan(spread)
+                        self.loaded, self.stream_choice = try_streams(
+                            self.loaded, tried, self._load, self._given, self.seed
+                        )
             self._undo = undo.pop_all()
+
+    def start(self) -> None:
+        """Load what was planned; for a session that shares a device with others, once these are loaded."""
+        self.loaded = self._load(self.planned, self.planned_memory)
+        self._undo.callback(self._close_loaded)
 
     def _load(self, program: Program, plan: MemoryPlan) -> LoadedProgram:
         self._watch.attach(self.device, program)
         loaded = LoadedProgram(
             self.device, program, plan, graph_replay=self._graph_replay, allow_skip=self._allow_skip,
-            phases=self._phases, tell=self._tell,
+            phases=self._phases, tell=self._tell, arena=self._share.arena if self._share else None,
+            places=self._share.places() if self._share else {},
         )  # fmt: skip
         try:
             with self._phases("upload"):
@@ -170,46 +190,25 @@ class Session:
             raise
         return loaded
 
-    def _try_streams(self, program: Program, plan: MemoryPlan) -> None:
-        """Time the loaded program, then `program` in its place; end with the faster. One at a time is on the device."""
-        before = self._loaded.program, self._loaded.plan
-        one_ns = self._median_run()
-        self._loaded.close()
-        self._loaded = self._load(program, plan)
-        many_ns = self._median_run()
-        if many_ns >= one_ns:
-            self._loaded.close()
-            self._loaded = self._load(*before)
-        else:
-            self._loaded.load(self._given, self.seed, inputs=False)
-        count = len({step.stream for step in program.steps})
-        self.stream_choice = StreamChoice(count if many_ns < one_ns else 1, count, one_ns, many_ns)
-
-    def _median_run(self) -> int:
-        self._loaded.load(self._given, self.seed, inputs=True)
-        stats = time_stats(self._loaded.runner.measure(Amount(20, per_step=False)).totals)
-        assert stats is not None
-        return stats.median
-
     @property
     def program(self) -> Program:
         """The program that runs."""
-        return self._loaded.program
+        return self.loaded.program
 
     @property
     def plan(self) -> MemoryPlan:
         """Its memory plan."""
-        return self._loaded.plan
+        return self.loaded.plan
 
     @property
     def runner(self) -> Runner:
         """Starts single runs, for those who time them otherwise."""
-        return self._loaded.runner
+        return self.loaded.runner
 
     @property
     def not_replayed(self) -> str | None:
         """Why steps are issued one by one; None where they run as one CUDA graph."""
-        return self._loaded.not_replayed
+        return self.loaded.not_replayed
 
     def run(
         self,
@@ -250,7 +249,7 @@ class Session:
             KgrunError: for inputs that do not fit and for faults of the device.
         """
         self._take_inputs(inputs or {})
-        loaded = self._loaded
+        loaded = self.loaded
         with self._phases("upload"):
             loaded.load(self._given, self.seed, inputs=True)
         default = 1 if self.device.info.kind == "cpu" or loaded.updated else 10
@@ -268,13 +267,15 @@ class Session:
     def _dumped(self, config: DumpConfig, iterations: int) -> RunReport:
         from kgrun.runtime.dump.writer import Dump, run_dumped
 
+        if self.program.offload is not None:
+            raise UsageError("tensors that wait on the host cannot be dumped", code="KG240", help="use --offload off")
         dump, bound = Dump(config, self.device.info.index), self.bound
         host = lambda name: host_array(bound, bound.tensors[name], self._given, self.seed)  # noqa: E731
-        report = self._report(run_dumped(self._loaded, iterations, dump, host))
+        report = self._report(run_dumped(self.loaded, iterations, dump, host))
         return dump.noted(report)
 
     def _measure(self, amount: Amount, observers: Sequence[Observer], poison: bool, first: bool) -> Measured:
-        loaded, before_last = self._loaded, self._loaded.poison if poison else None
+        loaded, before_last = self.loaded, self.loaded.poison if poison else None
         tell = self._tell if self.device.info.kind != "cpu" else None
         if self._sync_each and not observers:
             return run_stepwise(loaded, amount, tell, before_last)
@@ -297,11 +298,11 @@ class Session:
 
     def output(self, name: str) -> Array:
         """A graph output or a pinned tensor as a host array, after a run."""
-        found = self._loaded.read(name)
+        found = self.loaded.read(name)
         return host_array(self.bound, self.bound.tensors[name], self._given, self.seed) if found is None else found
 
     def _report(self, measured: Measured) -> RunReport:
-        loaded = self._loaded
+        loaded = self.loaded
         with self._phases("download"):
             outputs = {name: self.output(name) for name in self.bound.outputs}
         warnings = list(self.bound.warnings)
@@ -340,7 +341,7 @@ class Session:
         return judged(report, measured)
 
     def _close_loaded(self) -> None:
-        self._loaded.close()
+        self.loaded.close()
 
     def close(self) -> None:
         """Free memory and release the device; may be called twice."""

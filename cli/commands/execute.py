@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,18 +15,20 @@ from kgrun.cli.aftermath import Aftermath, tracing
 from kgrun.cli.boundary import command_line
 from kgrun.cli.checks import check_options, judge_checks, without_result
 from kgrun.cli.cold import cold_report as make_cold_report
-from kgrun.cli.dump import dump_line, dump_options
+from kgrun.cli.dump import dump_options
 from kgrun.cli.entry import STARTED
 from kgrun.cli.load import GraphOptions, dims_to_bind, read_graph, read_graph_for
 from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
+from kgrun.cli.several import SeveralWork, refuse
+from kgrun.cli.several import save as save_several
+from kgrun.cli.several import show as show_several
+from kgrun.cli.show import show_run
 from kgrun.cli.values import check_number, parse_device, parse_size
 from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
 from kgrun.runtime.devices.cuda_early import open_context_early
 
 if TYPE_CHECKING:
-    from kgrun.cli.cold import ColdReport
-    from kgrun.cli.render.table import Table
     from kgrun.graphs.bound import BoundGraph
     from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.report import RunReport
@@ -97,6 +99,7 @@ class Expectation:
 
 def command(
     file: opt.GraphFile,
+    more: opt.MoreGraphs = None,
     json: opt.Json = False,
     csv: opt.Csv = None,
     trace: opt.Trace = None,
@@ -150,7 +153,7 @@ def command(
     timeout: opt.Timeout = None,
     help_metrics: opt.HelpMetrics = False,
 ) -> None:
-    """Run a graph; print the time of each kernel and the memory it took."""
+    """Run a graph, or several in one session; print the time of each kernel and the memory it took."""
     started = time.perf_counter_ns()
     output = Output(json, csv if not tracing() else None, quiet, verbose, no_color)
     if samples and not json:
@@ -196,6 +199,18 @@ def command(
         raise UsageError("--check and --dump exclude each other: each watches runs of its own", code="KG240")
     if dumping is not None:
         loop["dump"] = dumping
+    if more:
+        refuse({
+            "--csv": csv, "--trace": trace, "--check": check, "--allow-skip": allow_skip, "--expected": expected,
+            "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--reuse-outputs": reuse_outputs,
+        })  # fmt: skip
+        watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json, crashes=_on_cpu(device))
+        with interrupts.bounded():
+            several = SeveralWork([file, *more], allow_external_data, input or (), inputs, settings, loop)
+            reports, together = several.run(output)
+        save_several(reports, output_dir, save_outputs)
+        show_several(output, reports, together, samples)
+        return
     work = Work(
         options,
         input or (),
@@ -269,42 +284,3 @@ class Work:
             report = session.run(given, poison=self.expectation.file is not None, **self.loop)
             wanted = self.expectation.read(report.program.graph)
         return judge_checks(*self.expectation.judge(report, wanted))
-
-
-def show_run(
-    output: Output, report: RunReport, error: KgrunError | None, samples: bool = False, cold: ColdReport | None = None
-) -> None:
-    """Print the report in the form asked for; `error` is what ends the command after it."""
-    from kgrun.cli.render import documents, timing
-
-    def sections() -> Iterator[Table | str]:
-        from kgrun.cli.render import memory as memory_part
-        from kgrun.cli.render.checks import check_sections
-        from kgrun.cli.render.offload import offload_sections
-
-        yield timing.head_line(report)
-        yield from timing.timing_sections(report, output.verbose)
-        yield from memory_part.memory_sections(report.program, report.plan, report.measured_peak_bytes)
-        yield from offload_sections(report.program, report)
-        yield from memory_part.decision_sections(report.program.decisions)
-        yield from check_sections(report)
-        yield timing.output_table(report.outputs)
-        if report.comparisons:
-            yield timing.comparison_table(report.comparisons)
-        warnings = documents.all_warnings(report.program, *report.warnings)
-        yield from memory_part.warning_sections(warnings, output.verbose)
-        if report.dump is not None:
-            yield dump_line(report.dump)
-        if report.repro is not None:
-            yield f"\nto run it again: {report.repro}"
-        if cold is not None:
-            from kgrun.cli.render.cold import cold_sections
-
-            yield from cold_sections(cold)
-
-    output.emit(
-        document=lambda: documents.run_document(report, samples) | ({"cold": cold.document()} if cold else {}),
-        report=sections,
-        rows=lambda: timing.kernel_rows(report),
-        error=error,
-    )

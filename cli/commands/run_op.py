@@ -96,7 +96,7 @@ def command(
         report = _run(output, schema, inputs or (), attr or (), count, settings, loop, time)
     watchdog.commit()
     _save(report, files)
-    from kgrun.cli.commands.execute import show_run
+    from kgrun.cli.show import show_run
 
     show_run(output, report, None)
 

@@ -69,6 +69,7 @@ MEMBERS: dict[str, dict[str, str]] = {
         "comparisons": "with --expected: a row an output",
         "cold": "with --cold-report: from the process's start to the first result",
         "repro": "with --repro-always: the command that runs the same again from the bundle",
+        "offload": "what waits on the host meanwhile, the transfers, and what they cost",
         "dump": "with --dump: the folder, how many files were written, and the bytes of their tensors",
         "warnings": "what is worth saying and stopped nothing",
     },

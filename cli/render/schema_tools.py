@@ -1,9 +1,9 @@
-"""The JSON Schema of what `doctor`, `dump-check`, and `run-op` with `--list` or `--describe`, print."""
+"""The JSON Schema of what `doctor`, `dump-check`, `execute A B`, `run-op --list` and `run-op --describe` print."""
 
 from __future__ import annotations
 
 from kgrun.cli.render.schema import COMMON
-from kgrun.cli.render.schema_parts import BOOLEAN, COUNT, STRING, Schema, mapping, maybe, record, rows
+from kgrun.cli.render.schema_parts import BOOLEAN, COUNT, STRING, Schema, mapping, maybe, record, ref, rows
 
 
 def doctor_schema() -> Schema:
@@ -22,6 +22,14 @@ def doctor_schema() -> Schema:
     ability = record({"name": STRING, "able": BOOLEAN, "reason": maybe(STRING)})
     common = {key: COMMON[key] for key in ("schema_version", "ok")}
     return record(common | {"platform": STRING, "components": rows(component), "abilities": rows(ability)})
+
+
+def several_schema() -> Schema:
+    """A document of `execute` a graph, without its first members, and the memory of all."""
+    memory = dict.fromkeys(("static_bytes", "arena_bytes", "peak_bytes", "apart_bytes", "measured_peak_bytes"), COUNT)
+    common = {key: COMMON[key] for key in ("schema_version", "ok")}
+    graph: Schema = {"type": "object", "properties": {"kernels": rows(ref("kernel_row"))}, "required": ["kernels"]}
+    return record(common | {"graphs": rows(graph), "memory": record(memory)})
 
 
 def dump_check_schema() -> Schema:

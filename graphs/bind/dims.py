@@ -45,6 +45,11 @@ def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
     return values
 
 
+def dim_names(graph: KernelGraph) -> set[str]:
+    """Names of the graph's dimensions, declared or used in a shape."""
+    return {*graph.dims, *_names_in_shapes(graph)}
+
+
 def _integer(name: str, value: object) -> int:
     """A plain int: numpy's integers wrap when they are multiplied."""
     try:

@@ -8,7 +8,7 @@ from kgrun.graphs.bind.checks import node_faults
 from kgrun.graphs.bind.dims import bind_dims
 from kgrun.graphs.bind.graph import DEFAULT_ARCH, Binder, bound_tensors
 from kgrun.graphs.bind.links import link
-from kgrun.graphs.bind.unsupported import ignored, refused
+from kgrun.graphs.bind.unsupported import refused
 from kgrun.graphs.bound import BoundGraph, BoundNode, Warning
 from kgrun.graphs.control import is_control, run_time_reason
 from kgrun.graphs.errors import GraphError
@@ -54,7 +54,7 @@ def bind_known(
         raise faults[0]
     missing = len(graph.nodes) - len(nodes)
     text = f"{run_time_reason(graph)}: the types of {missing} of {len(graph.nodes)} nodes are known only then"
-    warnings = (Warning("W-NODE-BY-NODE", text), *ignored(graph))
+    warnings = (Warning("W-NODE-BY-NODE", text),)
     if strict:
         raise GraphError(text, code="KG399", where=graph.place("nodes"))
     return BoundGraph(graph, binder.dims, tensors, tuple(nodes), outputs, warnings)

@@ -72,7 +72,14 @@ def external_type(
         return TensorType(dtype, shape, elements if elements and len(elements) <= MAX_KNOWN_ELEMENTS else None)
     for key, missing in (("dtype", spec.dtype is None), ("shape", spec.shape is None)):
         if missing:
-            raise GraphError(f"tensor {name!r} needs a {key}", code="KG351", where=graph.place("tensors", name))
+            raise GraphError(
+                f"tensor {name!r} needs a {key}",
+                code="KG351",
+                where=graph.place("tensors", name),
+                help=None
+                if spec.from_graph is None
+                else f"run it after graph {spec.from_graph.graph!r} in one session",
+            )
     assert spec.dtype is not None
     assert spec.shape is not None
     shape = bind_shape(graph, spec.shape, dims, "tensors", name, "shape")

@@ -32,8 +32,6 @@ def refused(graph: KernelGraph, *, run_time: bool = False) -> Iterator[GraphErro
 
 def _uses(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], str]]:
     for name, tensor in graph.tensors.items():
-        if tensor.from_graph is not None:
-            yield ("tensors", name, "from_graph"), "an output of another graph"
         if tensor.cache is not None:
             yield ("tensors", name, "cache"), "an embedding cache"
         if tensor.queue is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kgrun.graphs.bind.dims import bind_dims, dims_from_shapes
 from kgrun.graphs.bind.given import bind_given
-from kgrun.graphs.bind.unsupported import RunTimeOnly, ignored, refused
+from kgrun.graphs.bind.unsupported import RunTimeOnly, refused
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.control import run_time_reason
 from kgrun.graphs.errors import GraphError, UsageError
@@ -95,6 +95,7 @@ class EagerSession:
                 self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
+            undo.callback(setattr, self.device, "host", self.device.host)
             self.device.host = HostMemory(host_memory_limit)
             watch = Watch(check_settings((), schedule, self.device.info.kind))
             self._body = Body(
@@ -139,7 +140,7 @@ class EagerSession:
                 help=self.reason,
             )
         text = f"nothing is planned, the graph runs node by node: {self.reason}"
-        found = (*(() if asked else (Warning("W-NODE-BY-NODE", text),)), *ignored(graph))
+        found = () if asked else (Warning("W-NODE-BY-NODE", text),)
         if strict and found:
             raise GraphError(found[0].message, code="KG399", where=graph.place(*found[0].path))
         return found

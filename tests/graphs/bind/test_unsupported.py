@@ -16,7 +16,6 @@ X = {"x": tensor("input")}
     ("spec", "where"),
     [
         ({"cache": {"rows": 4}, "init": {"fill": 0}}, "tensors.w.cache"),
-        ({"from_graph": {"graph": "g", "output": "o"}}, "tensors.w.from_graph"),
     ],
 )
 def test_tensor_features(spec: dict[str, Any], where: str) -> None:
