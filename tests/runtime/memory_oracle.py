@@ -61,15 +61,17 @@ def _runs(node: Graph) -> bool:
 class Outcome:
     """One run: its outputs and plan, or the error where it did not fit; what the device counted."""
 
-    def __init__(self, graph: Graph, mode: str, limit: int | None = None, memory: int | None = None) -> None:
-        """`limit` is the session's, `memory` the simulated device's."""
+    def __init__(
+        self, graph: Graph, mode: str, limit: int | None = None, memory: int | None = None, seconds: float = 0.02
+    ) -> None:
+        """`limit` is the session's, `memory` the simulated device's; a planner may search for so many seconds."""
         self.device = CpuDevice(memory=memory)
         self.outputs: Mapping[str, np.ndarray[Any, Any]] = {}
         self.plan: MemoryPlan | None = None
         self.error: DoesNotFit | None = None
         try:
             model = KernelGraph.model_validate(graph)
-            with Session(model, device=self.device, memory_limit=limit, **MODES[mode]) as session:
+            with Session(model, device=self.device, memory_limit=limit, time_limit=seconds, **MODES[mode]) as session:
                 self.plan = session.plan
                 self.outputs = session.run(iterations=RUNS, per_step=False).outputs
         except DoesNotFit as error:
@@ -118,7 +120,7 @@ def check_limit(right: Outcome, graph: Graph, mode: str, limit: int) -> None:
     if mode == "none":
         return
     assert smallest > limit
-    again = Outcome(graph, mode, smallest)
+    again = Outcome(graph, mode, smallest, seconds=2.0)
     assert again.error is None, again.error
     assert again.peak <= smallest
     same_bits(right, again)
