@@ -19,7 +19,8 @@ from kgrun.runtime.memory.plan_types import MemoryPlan
 from tests.graphs.random_graphs import Graph, random_graph
 
 MODES: Mapping[str, Mapping[str, Any]] = {
-    "planned": {},
+    "planned": {"offload": "off"},
+    "offload": {"offload": "auto"},
     "pool": {"memory": "pool"},
     "pool of small blocks": {"memory": "pool", "pool_unit": 4_096},
     "none": {"memory": "none"},
@@ -106,7 +107,7 @@ def check_limit(right: Outcome, graph: Graph, mode: str, limit: int) -> None:
     """The run fits and has the right bits, or fails with exit 4 and names a limit at which it does fit.
 
     Without reuse the error names a limit of planned mode for the same program, without in-place results that only
-    planned mode grants: there is no session to try it with.
+    planned mode grants: there is no session to try it with. With offload it also names one that needs no offload.
     """
     found = Outcome(graph, mode, limit)
     assert found.peak <= limit
@@ -115,7 +116,7 @@ def check_limit(right: Outcome, graph: Graph, mode: str, limit: int) -> None:
         return
     told = found.error.details
     assert found.error.exit == 4
-    smallest = told["smallest_feasible_limit_bytes"]
+    smallest = told["smallest_without_offload_bytes" if mode == "offload" else "smallest_feasible_limit_bytes"]
     assert isinstance(smallest, int)
     if mode == "none":
         return
