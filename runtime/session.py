@@ -27,7 +27,6 @@ from kgrun.runtime.devices.cuda_libraries import Precision
 from kgrun.runtime.dump import DumpConfig
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
-from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
 from kgrun.runtime.measure import Amount, Measured, Runner
@@ -39,7 +38,7 @@ from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.planning import Planning
 from kgrun.runtime.program import Program
-from kgrun.runtime.regions import plan_limit
+from kgrun.runtime.regions import limit_memory, plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
@@ -137,10 +136,7 @@ class Session:
                 self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
-            self.device.limit_memory(memory_limit)
-            undo.callback(self.device.limit_memory, None)
-            undo.callback(setattr, self.device, "host", self.device.host)
-            self.device.host = HostMemory(host_memory_limit)
+            undo.callback(limit_memory(self.device, memory_limit, host_memory_limit))
             plan_room = plan_limit(self.device, memory, memory_limit)
             settings = check_settings(checks, schedule, self.device.info.kind)
             self._watch = Watch(settings)
