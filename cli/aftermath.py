@@ -159,8 +159,8 @@ class Aftermath:
             error.where = graph.place("nodes", position)
 
     def _bundle(self, error: KgrunError, graph: KernelGraph, folder: Path) -> Bundle:
+        from kgrun.runtime.bind_given import bind_given
         from kgrun.runtime.repro import Case, write_bundle
-        from kgrun.runtime.session import bind_given
 
         settings, wanted = self.work.settings, self.work.expectation
         dims, empty = settings.get("dims") or {}, bool(settings.get("allow_empty"))

@@ -15,12 +15,10 @@ from typing import Literal, Self
 
 import numpy as np
 
-from kgrun.graphs.bind import bind
-from kgrun.graphs.bind.dims import dims_from_shapes
-from kgrun.graphs.bound import BoundGraph, Warning
+from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import UsageError
-from kgrun.graphs.operators.base import ValueUnknown
 from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.runtime.bind_given import bind_given
 from kgrun.runtime.checks import Watch, check_settings
 from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices import open_device
@@ -38,6 +36,7 @@ from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.planning import Planning
 from kgrun.runtime.program import Program
+from kgrun.runtime.refine import refined, same_steps
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
@@ -132,11 +131,13 @@ class Session:
                 "off" if checks or allow_skip else offload, profile,
             )  # fmt: skip
             with self._phases("plan"):
-                program, plan = planning.plan(program)
-            self._loaded = self._load(program, plan)
+                fitted, plan = planning.plan(program)
+            self._loaded = self._load(fitted, plan)
             undo.callback(self._close_loaded)
+            if self.device.info.kind != "cpu" and fitted.offload is not None:
+                self._plan_again(program, planning)
             self.stream_choice: StreamChoice | None = None
-            if streams == "auto" and not checks and program.offload is None:
+            if streams == "auto" and not checks and fitted.offload is None:
                 spread = parallel_streams(program)
                 if spread is not program:
                     with blaming(lambda: self.program):
@@ -156,6 +157,18 @@ class Session:
             loaded.close()
             raise
         return loaded
+
+    def _plan_again(self, program: Program, planning: Planning) -> None:
+        """Go on with the transfers that measured times suggest."""
+        found = refined(self._loaded, program, planning, self._given, self.seed)
+        if found is None:
+            return
+        if same_steps(found[0], self.program):
+            self._loaded.program = replace(self.program, offload=found[0].offload)
+            self._loaded.load(self._given, self.seed, inputs=False)
+            return
+        self._loaded.close()
+        self._loaded = self._load(*found)
 
     def _try_streams(self, program: Program, plan: MemoryPlan) -> None:
         """Time the loaded program, then `program` in its place; end with the faster. One at a time is on the device."""
@@ -325,25 +338,3 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def bind_given(
-    graph: KernelGraph,
-    dims: Mapping[str, int],
-    given: Mapping[str, Array],
-    *,
-    strict: bool = False,
-    allow_empty: bool = False,
-) -> BoundGraph:
-    """Bind with given arrays: their shapes tell dimensions, which `dims` beats.
-
-    Where an operator must know an input's value, bind again with the values of integer inputs.
-    """
-    dims = {**dims_from_shapes(graph, {name: array.shape for name, array in given.items()}), **dims}
-    try:
-        return bind(graph, dims=dims, strict=strict, allow_empty=allow_empty)
-    except ValueUnknown:
-        values = {n: a for n, a in given.items() if a.dtype.kind in "iub"}
-        if not values:
-            raise
-        return bind(graph, dims=dims, values=values, strict=strict, allow_empty=allow_empty)

@@ -70,7 +70,7 @@ def test_S94_S106_a_parameter_that_starts_on_the_device_ends_there() -> None:
     made = training(6)
     least = floor_of(made)
     wrapped = 0
-    for extra in range(0, 16):
+    for extra in range(16):
         with Session(made, device="cpu", memory_limit=least + extra * 4096) as session:
             offload = session.program.offload
             for home in offload.homes if offload is not None else ():
