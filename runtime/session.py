@@ -38,6 +38,7 @@ from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.planning import Planning
 from kgrun.runtime.program import Program
+from kgrun.runtime.refine import refined, same_steps
 from kgrun.runtime.regions import limit_memory, plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.schedule import parallel_streams
@@ -81,7 +82,6 @@ class Session:
         precision: of products of float32 on a GPU: "float32", or "tf32" for tensor cores that round their inputs.
         tell: called with what goes on (`runtime.culprit`), so that whoever ends the process can say what it was. On a
             GPU the first run then waits after each step and does not count.
-
         share: what it shares with graphs before it (`runtime.several`); it is then loaded by `start`.
 
     Attributes:
@@ -123,8 +123,7 @@ class Session:
     ) -> None:
         self.seed = seed
         self._given: dict[str, Array] = dict(values or {})
-        self._sync_each, self._tell = sync_each, tell
-        self._phases = Phases(tell)
+        self._sync_each, self._tell, self._phases = sync_each, tell, Phases(tell)
         self._graph_replay = graph_replay and not checks and not sync_each
         self._allow_skip = allow_skip
         with ExitStack() as undo:
@@ -144,26 +143,25 @@ class Session:
             with self._phases("lower"):
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
                 program = program if share is None else share.adopted(program)
-
             planning = Planning(
                 memory, planner, plan_room, time_limit, max_chunk, settings.guard, pool_unit,
                 "off" if checks or allow_skip else offload, profile,
             )  # fmt: skip
             with self._phases("plan"):
-                program, plan = planning.plan(program)
-            self.planned, self.planned_memory, self._share = program, plan, share
+                fitted, plan = planning.plan(program)
+            self.planned, self.planned_memory, self._share = fitted, plan, share
             self.stream_choice: StreamChoice | None = None
             if share is None:
-                self.loaded = self._load(program, plan)
+                self.loaded = self._load(fitted, plan)
                 undo.callback(self._close_loaded)
-            if streams == "auto" and not checks and program.offload is None:
+                if self.device.info.kind != "cpu" and fitted.offload is not None:
+                    self._plan_again(program, planning)
+            if streams == "auto" and not checks and fitted.offload is None:
                 spread = parallel_streams(program)
                 if spread is not program:
                     with blaming(lambda: self.program):
-                        tried = planning.plan(spread)
-                        self.loaded, self.stream_choice = try_streams(
-                            self.loaded, tried, self._load, self._given, self.seed
-                        )
+                        tried = try_streams(self.loaded, planning.plan(spread), self._load, self._given, self.seed)
+                    self.loaded, self.stream_choice = tried
             self._undo = undo.pop_all()
 
     def start(self) -> None:
@@ -185,6 +183,18 @@ class Session:
             loaded.close()
             raise
         return loaded
+
+    def _plan_again(self, program: Program, planning: Planning) -> None:
+        """Go on with the transfers that measured times suggest."""
+        found = refined(self.loaded, program, planning, self._given, self.seed)
+        if found is None:
+            return
+        if same_steps(found[0], self.program):
+            self.loaded.program = replace(self.program, offload=found[0].offload)
+            self.loaded.load(self._given, self.seed, inputs=False)
+            return
+        self.loaded.close()
+        self.loaded = self._load(*found)
 
     @property
     def program(self) -> Program:

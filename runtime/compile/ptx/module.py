@@ -28,8 +28,7 @@ from kgrun.runtime.compile.ptx.syntax import Param, Variable, align_up
 
 PLAIN, EXACT, QUICK = "plain", "exact", "quick"  # how a launch runs: see the docs page on checks
 CHECKS = frozenset(launching.CHECK_BITS)
-_RED_ZONE = 256  # bytes between shared variables where accesses are checked
-_DYNAMIC_ALIGNMENT = 128
+_RED_ZONE, _DYNAMIC_ALIGNMENT = 256, 128  # bytes between shared variables where accesses are checked
 
 
 @dataclass(frozen=True)
