@@ -224,7 +224,7 @@ def _checked(op: str, name: str, attribute: Attribute, value: Any) -> Any:
     if kind == "float":
         items = [float(i) for i in items]
     if kind == "dtype":
-        items = [_dtype_name(op, name, i) for i in items]
+        items = [i if i == attribute.default else _dtype_name(op, name, i) for i in items]  # ONNX's 0: unnamed
     return tuple(items) if plural else items[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,6 @@ def widened(array: Array | None) -> Array:
     return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
-def given(arrays: list[Array | None] | tuple[Array | None, ...], index: int) -> Array | None:
+def given(arrays: Sequence[Array | None], index: int) -> Array | None:
     """Operand `index`, or None where it is absent."""
     return arrays[index] if index < len(arrays) else None

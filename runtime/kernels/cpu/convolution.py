@@ -31,7 +31,7 @@ def conv(call: OpCall) -> HostFunction:
     """Conv of any rank and group, accumulated in float32 (float64 for float64)."""
     window, group = conv_window(call), call.attributes["group"]
     narrow = compute_dtype(call.input(0).dtype) != call.input(0).dtype
-    apply = _method(call, window, group)
+    apply = method(call.input(1).shape, window, group)
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         x, weight = inputs[0], inputs[1]
@@ -50,8 +50,9 @@ def conv(call: OpCall) -> HostFunction:
     return run
 
 
-def _method(call: OpCall, window: Window, group: int) -> Method:
-    if call.input(1).shape[1] == 1 and group > 1:
+def method(weight: tuple[int, ...], window: Window, group: int) -> Method:
+    """The way that suits a weight of this shape."""
+    if weight[1] == 1 and group > 1:
         return depthwise(window, group)
     plain = set(window.kernel) <= {1} and not any((*window.begin, *window.end))
     return _pointwise(window, group) if plain else _unfolded(window, group)

@@ -258,7 +258,7 @@ def _widened(operand: Array | None) -> Array | None:
     return operand.astype(np.float32)
 
 
-_LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57_344.0}
+LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57_344.0}
 
 
 @on_cpu("Cast", "CastLike")
@@ -268,7 +268,7 @@ def cast(call: OpCall) -> HostFunction:
     A float outside an integer's range, NaN included, gives an unspecified integer.
     """
     to = call.outputs[0].dtype
-    largest = _LARGEST.get(to) if call.attributes["saturate"] else None
+    largest = LARGEST.get(to) if call.attributes["saturate"] else None
     narrow = compute_dtype(call.input(0).dtype) != call.input(0).dtype
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:

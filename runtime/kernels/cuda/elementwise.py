@@ -37,6 +37,9 @@ from kgrun.runtime.program import Value
 _INFINITY = "__longlong_as_double(0x7ff0000000000000LL)"
 _NAN = "__longlong_as_double(0x7ff8000000000000LL)"
 _SINGLE, _LINEAR = 0, 1
+FLOAT8_BITS = """
+template <class O> __device__ __forceinline__ O kg_float8(unsigned char b) { O o; o.__x = b; return o; }
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +81,38 @@ def generated(call: OpCall) -> Lowered:
         if type_ is not None and index not in ignored
     ]
     scalars = Scalars(
-        scalar_expression(call), compute_type(call.input(0).dtype), schema.data["helpers"], _store(call, out.dtype)
+        scalar_expression(call), compute_type(call.input(0).dtype), schema.data["helpers"], store_text(call, out.dtype)
     )
     return elementwise(sources, scalars, out)
 
 
-def _store(call: OpCall, dtype: str) -> str:
+def store_text(call: OpCall, dtype: str) -> str:
+    """The conversion of the value `v` to `dtype`; with saturate=0, what float8 cannot hold is NaN or infinite."""
     if dtype.startswith("float8") and call.attributes.get("saturate") == 0:
         kind = "__NV_E4M3" if dtype == "float8_e4m3fn" else "__NV_E5M2"
         return f"kg_float8<O>(__nv_cvt_float_to_fp8(float(v), __NV_NOSAT, {kind}))"
     return "kg_to<O>(v)"
 
 
-def elementwise(sources: Sequence[Source], scalars: Scalars, out: TensorType, output: Operand | None = None) -> Lowered:
-    """The launch that computes `out` from `sources`; none for an empty tensor."""
+def elementwise(
+    sources: Sequence[Source],
+    scalars: Scalars,
+    out: TensorType,
+    output: Operand | None = None,
+    *,
+    kinds: Sequence[str] = (),
+) -> Lowered:
+    """The launch that computes `out` from `sources`; none for an empty tensor.
+
+    `kinds` are dtypes that the expression converts to besides those of `sources` and `out`.
+    """
     if out.size == 0:
         return Lowered(())
     to = output or target()
     modes = [_mode(source, out) for source in sources]
     if all(mode is not None for mode in modes):
-        return Lowered((_linear(sources, [mode or 0 for mode in modes], scalars, out, to),))
-    return Lowered((_strided(sources, scalars, out, to),))
+        return Lowered((_linear(sources, [mode or 0 for mode in modes], scalars, out, to, kinds),))
+    return Lowered((_strided(sources, scalars, out, to, kinds),))
 
 
 def _mode(source: Source, out: TensorType) -> int | None:
@@ -110,11 +124,16 @@ def _mode(source: Source, out: TensorType) -> int | None:
 
 
 def _linear(
-    sources: Sequence[Source], modes: Sequence[int], scalars: Scalars, out: TensorType, to: Operand
+    sources: Sequence[Source],
+    modes: Sequence[int],
+    scalars: Scalars,
+    out: TensorType,
+    to: Operand,
+    kinds: Sequence[str],
 ) -> KernelCall:
     widths = [itemsize(source.dtype) for source, mode in zip(sources, modes, strict=True) if mode == _LINEAR]
     vector = max(1, 16 // max([*widths, itemsize(out.dtype)]))
-    kernel = code("kg_elementwise", _linear_text(sources, modes, scalars, out.dtype, vector))
+    kernel = code("kg_elementwise", _linear_text(sources, modes, scalars, out.dtype, vector, kinds))
     args: list[Operand | Value | None] = [source.operand for source in sources]
     return launch(kernel, [*args, to, int64(out.size)], -(-out.size // vector))
 
@@ -128,7 +147,9 @@ def _element(scalars: Scalars) -> str:
     return f"auto v = ({text});"
 
 
-def _linear_text(sources: Sequence[Source], modes: Sequence[int], scalars: Scalars, out: str, vector: int) -> str:
+def _linear_text(
+    sources: Sequence[Source], modes: Sequence[int], scalars: Scalars, out: str, vector: int, kinds: Sequence[str]
+) -> str:
     linear = [index for index, mode in enumerate(modes) if mode == _LINEAR]
     wide = "".join(
         f"      KgPack<{c_type(sources[i].dtype)}, {vector}> a{i} = "
@@ -143,7 +164,7 @@ def _linear_text(sources: Sequence[Source], modes: Sequence[int], scalars: Scala
     lanes = "".join(_take(sources[i], f"a{i}.e[l]", "        ") for i in linear)
     tail = "".join(_take(sources[i], f"p{i}[i]", "    ") for i in linear)
     addresses = " | ".join(["reinterpret_cast<unsigned long long>(q)"] + [f"(unsigned long long)p{i}" for i in linear])
-    return f"""{_head([source.dtype for source in sources], out, scalars)}
+    return f"""{_head([*(source.dtype for source in sources), *kinds], out, scalars)}
 template <class E, int N> struct alignas(sizeof(E) * N) KgPack {{ E e[N]; }};
 extern "C" __global__ void __launch_bounds__(256) kg_elementwise({_parameters(sources)}O* q, long long n) {{
 {constants}  const long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
@@ -175,20 +196,18 @@ def _take(source: Source, place: str, indent: str) -> str:
 
 
 def _head(dtypes: Sequence[str], out: str, scalars: Scalars) -> str:
-    float8 = ""
-    if "kg_float8" in scalars.store:
-        float8 = (
-            "template <class O> __device__ __forceinline__ O kg_float8(unsigned char b) { O o; o.__x = b; return o; }\n"
-        )
+    float8 = FLOAT8_BITS if "kg_float8" in scalars.store else ""
     types = f"typedef {scalars.compute} T;\ntypedef {c_type(out)} O;\n"
     return prelude([*dtypes, out]) + types + float8 + scalars.helpers
 
 
-def _strided(sources: Sequence[Source], scalars: Scalars, out: TensorType, to: Operand) -> KernelCall:
+def _strided(
+    sources: Sequence[Source], scalars: Scalars, out: TensorType, to: Operand, kinds: Sequence[str]
+) -> KernelCall:
     contiguous = strides_of(out.shape)
     shape, (_, *steps) = collapse(out.shape, contiguous, *(source.strides for source in sources))
     index = index_type(reach(shape, *steps))
-    kernel = code("kg_elementwise", _strided_text(sources, scalars, out.dtype, len(shape), index))
+    kernel = code("kg_elementwise", _strided_text(sources, scalars, out.dtype, len(shape), index, kinds))
     args: list[Operand | Value | None] = [source.operand for source in sources]
     layout = integers([*shape, *(step for operand in steps for step in operand)])
     return launch(kernel, [*args, to, layout, int64(prod(shape))], out.size)
@@ -205,10 +224,12 @@ def offsets_text(names: Sequence[str], rank: int, index: str, flat: str = "i") -
     return "\n    ".join(lines)
 
 
-def _strided_text(sources: Sequence[Source], scalars: Scalars, out: str, rank: int, index: str) -> str:
+def _strided_text(
+    sources: Sequence[Source], scalars: Scalars, out: str, rank: int, index: str, kinds: Sequence[str]
+) -> str:
     names = [f"o{k}" for k in range(len(sources))]
     takes = "".join(_take(source, f"p{k}[o{k}]", "    ") for k, source in enumerate(sources))
-    return f"""{_head([source.dtype for source in sources], out, scalars)}
+    return f"""{_head([*(source.dtype for source in sources), *kinds], out, scalars)}
 struct Layout {{ long long size[{rank}]; long long step[{len(sources)}][{rank}]; }};
 extern "C" __global__ void __launch_bounds__(256) kg_elementwise(
     {_parameters(sources)}O* q, const Layout g, long long n) {{

@@ -69,18 +69,23 @@ def blas_available() -> bool:
 
 @on_cuda("MatMul")
 def _matmul(call: OpCall) -> Lowered:
-    a, b = call.input(0).shape, call.input(1).shape
-    a, b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    a, b, batch = matrices(call.input(0).shape, call.input(1).shape)
     m, n, k = gemm_sizes(call)
-    lead = len(max(a, b, key=len)) - 2
-    batch = tuple(
-        _extent(a, axis, lead) if _extent(a, axis, lead) != 1 else _extent(b, axis, lead) for axis in range(lead)
-    )
     steps = [_batch_steps(shape, batch) for shape in (a, b)]
     if not any(steps[1]) and prod(batch) > 1 and prod(a[:-2]) == prod(batch):
         m, batch, steps = m * prod(batch), (), [(), ()]  # one matrix B for all: the batches of A are further rows
     sizes, (a_batch, b_batch) = collapse(batch, *steps)
     return product(call, Product(m, n, k, (k, 1), (n, 1), sizes, a_batch, b_batch))
+
+
+def matrices(a: Sequence[int], b: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The shapes of MatMul's operands as matrices, and the batch that they broadcast to."""
+    a, b = (1, *a) if len(a) == 1 else tuple(a), (*b, 1) if len(b) == 1 else tuple(b)
+    lead = len(max(a, b, key=len)) - 2
+    batch = tuple(
+        _extent(a, axis, lead) if _extent(a, axis, lead) != 1 else _extent(b, axis, lead) for axis in range(lead)
+    )
+    return a, b, batch
 
 
 def _extent(shape: Sequence[int], axis: int, lead: int) -> int:

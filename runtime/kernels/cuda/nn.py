@@ -60,7 +60,7 @@ def _conv(call: OpCall) -> Lowered:
     return convolution(call, window, own) or Lowered((own(True),))
 
 
-def _coordinates(rank: int, flat: str, index: str) -> str:
+def coordinates(rank: int, flat: str, index: str) -> str:
     """C statements: output coordinates y0, y1, … of flat position `flat`, which becomes the batch index."""
     lines = [
         f"const {index} y{axis} = {flat} % ({index})v.output[{axis}]; {flat} /= ({index})v.output[{axis}];"
@@ -69,7 +69,7 @@ def _coordinates(rank: int, flat: str, index: str) -> str:
     return " ".join(lines)
 
 
-def _tap(kernel: Sequence[int], tap: str, index: str) -> str:
+def tap_place(kernel: Sequence[int], tap: str, index: str) -> str:
     """C statements: where tap `tap` of the window at y0, y1, … reads: `inside`, and `place` within one channel."""
     rank = len(kernel)
     lines = [f"{index} place = 0; bool inside = true;"]
@@ -98,9 +98,9 @@ def _implicit(call: OpCall, window: Window, group: int, index: str, *, biased: b
   __device__ __forceinline__ S load_a(long long r, long long i) const {{ return (S)w[(filter + r) * k + i]; }}
   __device__ __forceinline__ S load_b(long long i, long long c) const {{
     {index} b = ({index})c;
-    {_coordinates(rank, "b", index)}
+    {coordinates(rank, "b", index)}
     const {index} channel = ({index})i / {taps}, tap = ({index})i % {taps};
-    {_tap(kernel, "tap", index)}
+    {tap_place(kernel, "tap", index)}
     return inside ? (S)x[(b * channels + first + channel) * plane + place] : S(0.0f);
   }}
   __device__ __forceinline__ void store(long long r, long long c, T s) const {{
@@ -139,7 +139,7 @@ typedef {compute_type(x.dtype)} T;
   const long long grid = gridDim.x * (long long)blockDim.x;
   for (long long flat = blockIdx.x * (long long)blockDim.x + threadIdx.x; flat < n; flat += grid) {{
     {index} rest = ({index})flat;
-    {_coordinates(rank, "rest", index)}
+    {coordinates(rank, "rest", index)}
     const {index} filter = rest % ({index})filters, b = rest / ({index})filters, group = filter / ({index})of_group;
     T s = bias ? (T)bias[filter] : T(0);
     for ({index} channel = 0; channel < ({index})depth; ++channel) {{
@@ -147,7 +147,7 @@ typedef {compute_type(x.dtype)} T;
       const E* taps = w + (filter * ({index})depth + channel) * {taps};
 #pragma unroll
       for (int tap = 0; tap < {taps}; ++tap) {{
-        {_tap(kernel, "tap", index)}
+        {tap_place(kernel, "tap", index)}
         if (inside) s += (T)plane_x[place] * (T)taps[tap];
       }}
     }}
@@ -186,7 +186,7 @@ struct Sizes {{ long long at[{rank}]; }};
   const long long grid = gridDim.x * (long long)blockDim.x;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += grid) {{
     long long channel = i;
-    {_coordinates(rank, "channel", "long long")}
+    {coordinates(rank, "channel", "long long")}
     const E* line = p + channel * plane;
 {body.replace("LOOPS", loops).replace("PLACES", places).replace("INSIDE", inside).replace("FLAT", flat)}
   }}

@@ -19,11 +19,12 @@ pytest.importorskip("llvmlite")
 pytest.importorskip("cuda.bindings")
 ALL_CHECKS = frozenset(("bounds", "race", "init", "barrier"))
 # NVRTC takes the address of their parameters, which the engine may not follow.
-ADDRESS_TAKEN = {"BatchNormalization", "Constant", "Shape", "Size", "Compress", "NonZero", "Unique"}
+ADDRESS_TAKEN = {"BatchNormalization", "Constant", "Shape", "Size", "Compress", "NonZero", "Unique", "QLinearMatMul"}
 # One for each generated kernel: linear and strided loops, copies, tiles, groups of 1, 32 and 256 threads, windows.
 OFTEN = ("Add", "Cast", "Where", "Transpose", "Slice", "Gather", "Pad", "ReduceSum", "Softmax", "ArgMax", "MatMul")
 OFTEN += ("LayerNormalization", "Gemm", "Conv", "MaxPool", "AveragePool", "Range")
 OFTEN += ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossGrad", "ConvGrad", "MaxPoolGrad", "GatherGrad", "Momentum")
+OFTEN += ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv")
 
 RACED = ("Softmax", "ReduceSum", "ArgMax", "LayerNormalization", "Transpose", "MatMul", "Conv")
 RACED += ("SoftmaxCrossEntropyLoss", "ConvGrad", "LayerNormalizationGrad", "GatherGrad")
