@@ -24,10 +24,10 @@ ADDRESS_TAKEN = {"BatchNormalization", "Constant", "Shape", "Size", "Compress", 
 OFTEN = ("Add", "Cast", "Where", "Transpose", "Slice", "Gather", "Pad", "ReduceSum", "Softmax", "ArgMax", "MatMul")
 OFTEN += ("LayerNormalization", "Gemm", "Conv", "MaxPool", "AveragePool", "Range")
 OFTEN += ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossGrad", "ConvGrad", "MaxPoolGrad", "GatherGrad", "Momentum")
-OFTEN += ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv")
+OFTEN += ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "LSTM", "GRU")
 
 RACED = ("Softmax", "ReduceSum", "ArgMax", "LayerNormalization", "Transpose", "MatMul", "Conv")
-RACED += ("SoftmaxCrossEntropyLoss", "ConvGrad", "LayerNormalizationGrad", "GatherGrad")
+RACED += ("SoftmaxCrossEntropyLoss", "ConvGrad", "LayerNormalizationGrad", "GatherGrad", "LSTM")
 
 
 @pytest.fixture(autouse=True)
