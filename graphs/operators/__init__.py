@@ -13,7 +13,7 @@ FAMILIES = (
     *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
     *("selection", "indexing", "scans", "rearrangement", "normalization"),
     *("losses", "gradients", "optimizers"),
-    *("quantization", "recurrent"),
+    *("quantization", "recurrent", "attention"),
 )
 _loaded = False
 

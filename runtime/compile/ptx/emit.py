@@ -242,6 +242,9 @@ class Emitter:
         """A variable's address in its own space: shared ones are offsets, all others host addresses."""
         if name in self.program.shared and not self.bare:
             return str(self.program.shared[name])
+        for param in self.function.params if self.function.is_entry else ():
+            if param.name == name:
+                return self.value(f"ptrtoint ptr {self.value(f'getelementptr i8, ptr %P, i64 {param.offset}')} to i64")
         if name in self.function.variables:
             return self.value(f'ptrtoint ptr %"V{name}" to i64')
         if name in self.program.addresses and not self.bare:

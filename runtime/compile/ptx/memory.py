@@ -122,6 +122,8 @@ def parameter_pointer(e: Emitter, operand: str) -> str:
     for param in e.function.params if e.function.is_entry else ():
         if param.name == base:
             return e.value(f"getelementptr i8, ptr %P, i64 {param.offset + displacement}")
+    if e.function.is_entry and base in e.function.registers:  # the address of a parameter, taken by a `mov`
+        return e.value(f"getelementptr i8, ptr %Z, i64 {_plus(e, e.read(base, 'i64'), displacement)}")
     raise e.fail(f"parameter space at {operand}")
 
 

@@ -39,6 +39,28 @@ def test_parameters_are_described_with_offsets() -> None:
     assert (kernel.static_shared, kernel.max_threads) == (40, 128)
 
 
+def test_a_parameter_is_read_through_its_address() -> None:
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 k_param_0, .param .align 8 .b8 k_param_1[24]) {
+  .reg .b64 %rd<6>;
+  mov.b64 %rd1, k_param_1;
+  add.s64 %rd2, %rd1, 16;
+  ld.param.u64 %rd3, [%rd2+-8];
+  ld.param.u64 %rd4, [k_param_0];
+  cvta.to.global.u64 %rd5, %rd4;
+  st.global.u64 [%rd5], %rd3;
+  ret;
+}
+"""
+    out = np.zeros(1, np.int64)
+    kernel = load_ptx(text, name="x.ptx", checks=frozenset(("bounds",))).kernel("k")
+    buffers = [BufferInfo("out", out.ctypes.data, out.nbytes)]
+    result = kernel.launch((1, 1, 1), (1, 1, 1), 0, pack([out, np.array([5, 6, 7]).tobytes()]), buffers=buffers)
+    assert (result.faults, out.tolist()) == ([], [6])
+
+
 def test_a_fault_names_the_place_that_the_compiler_was_given() -> None:
     name = "graph.json:kernels.k.source"
     ptx = compile_cuda(ADD.replace("a[i]", "a[i + 4]"), name=name, arch="sm_80", kind="ptx").image.decode()

@@ -221,7 +221,7 @@ def compare(call: OpCall, got: Sequence[Array], want: Sequence[Array]) -> None:
             )
 
 
-_SUMS = ("linear", "nn", "reduction", "normalization", "losses", "gradients", "recurrent")
+_SUMS = ("linear", "nn", "reduction", "normalization", "losses", "gradients", "recurrent", "attention")
 
 
 def _scale(call: OpCall) -> float:

@@ -42,7 +42,20 @@ def _largest(call: OpCall, arrays: list[Array | None], rng: np.random.Generator)
     arrays[2] = outputs[1]
 
 
+def _positions(position: int, size: Callable[[OpCall], int]) -> Rule:
+    """Positions below `size` where the optional input is there."""
+    rule = _indices(position, size, back=False)
+
+    def fill(call: OpCall, arrays: list[Array | None], rng: np.random.Generator) -> None:
+        if call.optional(position) is not None:
+            rule(call, arrays, rng)
+
+    return fill
+
+
 RULES: dict[str, Rule] = {
+    "Attention": _positions(6, lambda call: call.input(1).shape[2] + 1),
+    "RotaryEmbedding": _positions(3, lambda call: call.input(1).shape[0]),
     "Gather": _indices(1, _gather_size, back=True),
     "GatherGrad": _indices(1, _gather_grad_size, back=True),
     "SoftmaxCrossEntropyLoss": _indices(1, lambda call: call.input(0).shape[1], back=False),
