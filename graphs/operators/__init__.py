@@ -13,7 +13,7 @@ FAMILIES = (
     *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
     *("selection", "indexing", "scans", "rearrangement", "normalization"),
     *("losses", "gradients", "optimizers"),
-    *("quantization", "recurrent", "attention"),
+    *("quantization", "recurrent", "attention", "random_values"),
 )
 _loaded = False
 
