@@ -13,7 +13,8 @@ FAMILIES = (
     *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
     *("selection", "indexing", "scans", "rearrangement", "normalization"),
     *("resampling", "transposed", "contraction"),
-    *("losses", "gradients", "optimizers", "quantization", "recurrent", "attention"),
+    *("losses", "gradients", "optimizers"),
+    *("quantization", "recurrent", "attention", "random_values"),
 )
 _loaded = False
 

@@ -8,7 +8,13 @@ from typing import Any
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators import all_schemas, infer
 from kgrun.graphs.operators.base import OpCall, TensorType
-from tests.runtime.kernels.cuda import attention_calls, quantization_calls, recurrent_calls, training_calls
+from tests.runtime.kernels.cuda import (
+    attention_calls,
+    quantization_calls,
+    random_calls,
+    recurrent_calls,
+    training_calls,
+)
 
 CLASSES = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "bool", "float8_e4m3fn")
 Ints = tuple[int, ...]
@@ -495,5 +501,6 @@ _FAMILIES = {
     **training_calls.FAMILIES,
     **quantization_calls.FAMILIES,
     **attention_calls.FAMILIES,
+    **random_calls.FAMILIES,
     **recurrent_calls.FAMILIES,
 }
