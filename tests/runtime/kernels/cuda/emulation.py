@@ -93,6 +93,8 @@ INDICES: dict[str, tuple[int, Callable[[OpCall, np.random.Generator], Array]]] =
     "Gather": (1, _axis_indices),
     **dict.fromkeys(("GatherElements", "ScatterElements", "Scatter"), (1, _element_indices)),
     **dict.fromkeys(("GatherND", "ScatterND"), (1, _tuple_indices)),
+    "GridSample": (1, lambda call, rng: rng.uniform(-1.6, 1.6, call.input(1).shape)),
+    "RoiAlign": (2, lambda call, rng: rng.integers(0, 2, call.input(2).shape)),
     "MaxUnpool": (1, lambda call, rng: rng.permutation(48)[:24].reshape(call.input(1).shape)),
     "ReverseSequence": (1, lambda call, rng: rng.integers(0, 5, call.input(1).shape)),
     "OneHot": (0, lambda call, rng: rng.integers(-6, 7, call.input(0).shape)),
@@ -223,7 +225,7 @@ def compare(call: OpCall, got: Sequence[Array], want: Sequence[Array]) -> None:
 
 
 _SUMS = (
-    *("linear", "nn", "reduction", "normalization", "transposed", "contraction"),
+    *("linear", "nn", "reduction", "normalization", "transposed", "contraction", "sampling"),
     *("losses", "gradients", "recurrent", "attention"),
 )
 

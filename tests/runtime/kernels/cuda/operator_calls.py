@@ -476,6 +476,46 @@ def _contraction(op: str) -> Iterator[OpCall]:
         yield _call(op, "float32", *shapes, equation=equation)
 
 
+def _sampling(op: str) -> Iterator[OpCall]:
+    for dtype in dtypes_of(op):
+        match op:
+            case "GridSample":
+                where = TensorType(dtype if DTYPES[dtype].kind == "float" else "float32", (2, 3, 4, 2))
+                yield _call(op, dtype, (2, 3, 5, 6), where, mode="nearest")
+                if dtype != "bool":
+                    yield _call(op, dtype, (2, 3, 5, 6), where)
+            case "AffineGrid":
+                yield _call(op, dtype, (2, 2, 3), known(2, 3, 4, 5))
+            case "RoiAlign":
+                more = {"output_height": 2, "output_width": 3, "spatial_scale": 3.0}
+                images = TensorType("int64", (4,))
+                yield _call(op, dtype, (2, 3, 7, 6), (4, 4), images, **more)
+                yield _call(op, dtype, (2, 3, 7, 6), (4, 4), images, mode="max", sampling_ratio=2, **more)
+            case "MaxRoiPool":
+                yield _call(op, dtype, (1, 3, 7, 6), (4, 5), pooled_shape=[2, 3], spatial_scale=6.0)
+            case "DeformConv":
+                yield _call(op, dtype, (2, 4, 5, 6), (6, 2, 2, 2), (2, 16, 4, 5), (6,), group=2, offset_group=2)
+    yield from _more_sampling(op)
+
+
+def _more_sampling(op: str) -> Iterator[OpCall]:
+    if op == "GridSample":
+        for padding in ("zeros", "border", "reflection"):
+            for mode in ("nearest", "linear", "cubic"):
+                more = {"padding_mode": padding, "mode": mode, "align_corners": int(mode == "linear")}
+                yield _call(op, "float32", (2, 3, 5, 6), (2, 3, 4, 2), **more)
+        yield _call(op, "float32", (1, 2, 3, 4, 5), (1, 2, 3, 2, 3))
+        yield _call(op, "float32", (1, 2, 7), (1, 4, 1), mode="cubic")
+    if op == "AffineGrid":
+        yield _call(op, "float32", (2, 3, 4), known(2, 1, 3, 4, 5), align_corners=1)
+    if op == "RoiAlign":
+        regions, images = (4, 4), TensorType("int64", (4,))
+        yield _call(op, "float32", (2, 3, 7, 6), regions, images, coordinate_transformation_mode="output_half_pixel")
+    if op == "DeformConv":
+        shapes = ((1, 2, 5, 6), (3, 2, 3, 2), (1, 12, 5, 5))
+        yield _call(op, "float32", *shapes, None, (1, 6, 5, 5), pads=[1, 0, 1, 1], dilations=[1, 2])
+
+
 _FAMILIES = {
     "elementwise": _elementwise,
     "views": _views,
@@ -492,6 +532,7 @@ _FAMILIES = {
     "resampling": _resampling,
     "transposed": _transposed,
     "contraction": _contraction,
+    "sampling": _sampling,
     **training_calls.FAMILIES,
     **quantization_calls.FAMILIES,
     **attention_calls.FAMILIES,
