@@ -516,6 +516,30 @@ def _more_sampling(op: str) -> Iterator[OpCall]:
         yield _call(op, "float32", *shapes, None, (1, 6, 5, 5), pads=[1, 0, 1, 1], dilations=[1, 2])
 
 
+def _signal(op: str) -> Iterator[OpCall]:
+    if op == "DFT":
+        for dtype in dtypes_of(op):
+            yield _call(op, dtype, (2, 12, 1), onesided=1)
+            yield _call(op, dtype, (2, 9, 3, 2), known(11), known(1), inverse=1)
+        yield _call(op, "float32", (2, 9, 2), known(6))
+        yield _call(op, "float32", (2, 7, 2), inverse=1, onesided=1)
+        yield _call(op, "float32", (2, 5, 2), known(9), inverse=1, onesided=1)
+    elif op == "STFT":
+        step = TensorType("int64", (), (3,))
+        for dtype in dtypes_of(op):
+            yield _call(op, dtype, (2, 30, 1), step, (8,))
+        yield _call(op, "float32", (1, 30, 2), step, None, TensorType("int64", (), (7,)), onesided=0)
+    elif op == "MelWeightMatrix":
+        hertz = [TensorType("float32", (), (value,)) for value in (0.0, 4000.0)]
+        sizes = [TensorType("int64", (), (value,)) for value in (8, 64, 8000)]
+        for dtype in ("float32", "float16", "int32"):
+            yield infer(op, dtype, [*sizes, *hertz], {"output_datatype": dtype})
+    else:
+        for dtype in ("float32", "float16", "bfloat16", "float64", "int32"):
+            yield _call(op, "int64", TensorType("int64", (), (9,)), output_datatype=dtype, periodic=0)
+        yield _call(op, "int32", TensorType("int32", (), (2_000,)))
+
+
 _FAMILIES = {
     "elementwise": _elementwise,
     "views": _views,
@@ -533,6 +557,7 @@ _FAMILIES = {
     "transposed": _transposed,
     "contraction": _contraction,
     "sampling": _sampling,
+    "signal": _signal,
     **training_calls.FAMILIES,
     **quantization_calls.FAMILIES,
     **attention_calls.FAMILIES,
