@@ -103,20 +103,25 @@ def grid_sample(call: OpCall) -> HostFunction:
 
 
 def _gathered(flat: Array, spatial: Sequence[int], taps: Sequence[list[tuple[Array, Array]]]) -> Array:
-    """Σ over all combinations of the axes' taps; `flat` is [batch, channels, places], taps are [batch, points]."""
+    """Σ over all combinations of the axes' taps; `flat` is [batch, channels, places], taps are [batch, points].
+
+    Channels are turned innermost, so that a point is one run of memory.
+    """
+    pixels = np.ascontiguousarray(flat.transpose(0, 2, 1))
     total: Array | None = None
     for corner in product(*taps):
         place, weight = np.zeros_like(corner[0][0]), np.ones_like(corner[0][1])
         for (at, factor), size in zip(corner, spatial, strict=True):
             place = place * size + at
             weight = weight * factor
-        met = np.take_along_axis(flat, place[:, None], 2)
+        met = np.stack([image.take(line, 0) for image, line in zip(pixels, place, strict=True)])
         if all(len(axis) == 1 for axis in taps):  # moved, not computed
-            return np.where(weight[:, None] == 0, met.dtype.type(0), met)
-        part = met * weight[:, None].astype(met.dtype, copy=False)
-        total = part if total is None else np.add(total, part, out=total)
+            met[weight == 0] = 0
+            return met.transpose(0, 2, 1)
+        met *= weight[..., None].astype(met.dtype, copy=False)
+        total = met if total is None else np.add(total, met, out=total)
     assert total is not None
-    return total
+    return total.transpose(0, 2, 1)
 
 
 @on_cpu("AffineGrid")
@@ -152,6 +157,7 @@ def roi_align(call: OpCall) -> HostFunction:
         assert images is not None
         if ((images < 0) | (images >= batches)).any():
             raise DeviceFault(f"{call.node}: RoiAlign's batch index is outside [0, {batches - 1}]", code="KG610")
+        pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
         for index, region in enumerate(regions):
             left, top, right, bottom = (float(edge) * scale - (0.5 if half else 0.0) for edge in region)
             ys, wy, ny = _bins(top, bottom, rows, height, ratio, half)
@@ -159,16 +165,18 @@ def roi_align(call: OpCall) -> HostFunction:
             if ny * nx == 0:
                 outputs[0][index] = 0
                 continue
-            image = x[int(images[index])]
-            parts = [
-                image[:, ys[i][:, None], xs[j]] * (wy[i][:, None] * wx[j]).astype(x.dtype)
-                for i, j in product((0, 1), (0, 1))
-            ]
-            bins = (channels, rows, ny, columns, nx)
-            met = np.maximum.reduce(parts) if largest else sum(parts[1:], parts[0])
-            met = met.reshape(bins)
-            result = met.max((2, 4)) if largest else met.mean((2, 4))
-            np.copyto(outputs[0][index], result, casting="unsafe")
+            image = pixels[int(images[index])].reshape(-1, channels)
+            parts = []
+            for i, j in product((0, 1), (0, 1)):
+                met = image.take((ys[i][:, None] * width + xs[j]).reshape(-1), 0)
+                met *= (wy[i][:, None] * wx[j]).reshape(-1, 1).astype(x.dtype)
+                parts.append(met)
+            bins = (rows, ny, columns, nx, channels)
+            if largest:
+                result = np.maximum.reduce(parts).reshape(bins).max((1, 3))
+            else:
+                result = (parts[0] + parts[1] + parts[2] + parts[3]).reshape(bins).mean((1, 3))
+            np.copyto(outputs[0][index], result.transpose(2, 0, 1), casting="unsafe")
 
     return run
 
