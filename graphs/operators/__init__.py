@@ -12,7 +12,7 @@ from kgrun.graphs.operators.base import InferenceError, OpCall, OpSchema, Tensor
 FAMILIES = (
     *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
     *("selection", "indexing", "scans", "rearrangement", "normalization"),
-    *("resampling", "transposed", "contraction"),
+    *("resampling", "transposed", "contraction", "sampling", "signal"),
     *("losses", "gradients", "optimizers"),
     *("quantization", "recurrent", "attention", "random_values"),
 )
