@@ -28,6 +28,7 @@ class Translator:
     def __init__(self, container: Container, faults: Faults) -> None:
         self.container, self.faults = container, faults
         self.emitter = Emitter()
+        self.undecided = 0  # how many bodies that may never run are around the node
         self.functions = {(f.domain, f.name, f.overload): f for f in container.model.functions}
 
     @property
@@ -91,7 +92,13 @@ class Translator:
             return functions.inline_schema(self, use)
         except Unsupported as error:
             self.emitter.rollback(mark)
-            raise first or error from None
+            if first is None or not (first.types and self.undecided):
+                raise first or error from None
+        self.emitter.lenient = True
+        try:
+            return adapter(use) if adapter is not None else use.result(use.tensors)
+        finally:
+            self.emitter.lenient = False
 
     def _exists(self, node: Message) -> bool:
         return (

@@ -166,3 +166,21 @@ def test_faults_inside_branches_are_listed_with_their_place(model: Path) -> None
         "graph.node[0].then_branch.node[0]",
         "graph.node[0].else_branch.node[0]",
     ]
+
+
+def test_shapes_that_do_not_fit_are_no_fault_in_a_branch_that_may_not_run(model: Path) -> None:
+    """A model for two sampling rates, its sizes bound for one of them: the other branch cannot be inferred."""
+    text = """g (float[n] x, int64 rate) => (float[m] y) <float[4] w = {1, 2, 3, 4}, float[2] v = {1, 2}> {
+        k = Constant<value_int = 16>()
+        c = Equal(rate, k)
+        y = If (c) <
+            then_branch = a () => (float[4] p) { p = Mul(x, w) },
+            else_branch = b () => (float[2] q) { q = Mul(x, v) }
+        >
+    }"""
+    save_text(model, text)
+    graph = onnx_graph(model, dims={"n": 4})
+    assert [len(body.nodes) for body in graph.graphs.values()] == [1, 1]
+    assert ops(onnx_graph(model, dims={"n": 4}, values={"rate": np.int64(16)})) == ["Mul"]
+    with pytest.raises(GraphError, match="do not broadcast"):
+        onnx_graph(model, dims={"n": 4}, values={"rate": np.int64(8)})
