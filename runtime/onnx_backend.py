@@ -18,7 +18,7 @@ from kgrun.graphs.errors import DeviceUnavailable, GraphError, KgrunError
 from kgrun.graphs.importers.onnx import onnx_graph
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.host_data import Array
-from kgrun.runtime.session import Session
+from kgrun.runtime.sessions import open_session
 
 if TYPE_CHECKING:
     from kgrun.runtime.devices.base import Device
@@ -81,7 +81,7 @@ class PreparedModel:
         wanted = {name: array for name, array in arrays.items() if name in graph.tensors}
         outputs: dict[str, Array] = {}
         if graph.outputs:
-            with Session(graph, device=self._device, values=wanted, allow_empty=True) as session:
+            with open_session(graph, device=self._device, values=wanted, allow_empty=True) as session:
                 outputs = dict(session.run(wanted, iterations=1, warmup=0, per_step=False).outputs)
         return tuple(_listed(outputs, name) if many else outputs[name] for name, many in self._outputs.items())
 
