@@ -38,6 +38,12 @@ def lookup(name: str) -> OpSchema:
     return schemas[name]
 
 
+def schema_in(domain: str, name: str) -> OpSchema | None:
+    """The schema of ONNX's operator `name` of `domain` ("" for ONNX's own), or None where there is none."""
+    found = all_schemas().get(name)
+    return found if found is not None and found.domain == domain else None
+
+
 def infer(
     op: str,
     node: str,
