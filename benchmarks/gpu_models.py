@@ -31,7 +31,8 @@ from kgrun.runtime.report import RunReport
 
 COLUMNS = (
     "model", "type", "kgrun ms", "torch eager", "torch CUDA graph", "torch compiled", "kgrun ÷ best torch",
-    "kgrun error", "torch error", "kgrun peak MiB", "torch peak MiB", "planned ÷ bound", "steps", "where kgrun's time goes",
+    "kgrun error", "torch error", "kgrun peak MiB", "torch peak MiB", "planned ÷ bound", "steps",
+    "where kgrun's time goes",
 )  # fmt: skip
 TOLERANCE = {"float32": 1e-3, "tf32": 2e-2, "float16": 2e-2}
 

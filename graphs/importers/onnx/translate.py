@@ -15,11 +15,9 @@ from kgrun.graphs.importers.onnx.emitter import Emitter
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
 from kgrun.graphs.importers.onnx.uses import Level, Use, onnx_schema
 from kgrun.graphs.importers.onnx.values import Value, from_array
-from kgrun.graphs.operators import all_schemas
+from kgrun.graphs.operators import schema_in
 
 ONNX = ""  # ONNX's own domain; "ai.onnx" is another name for it
-# Domains whose operators are kgrun's by name.
-NATIVE = (ONNX, "ai.onnx", "ai.onnx.preview.training")
 
 Results = Sequence[Value | list[Value] | None]
 
@@ -78,7 +76,7 @@ class Translator:
     def _operator(self, use: Use) -> Results:
         """By an adapter or kgrun's operator of that name; where that cannot be, by the function that defines it."""
         adapter = ADAPTERS.get((use.domain, use.op))
-        native = use.domain in NATIVE and use.op in all_schemas()
+        native = schema_in(use.domain, use.op) is not None
         mark = self.emitter.mark()
         first: Unsupported | None = None
         if adapter is not None or native:
@@ -103,10 +101,12 @@ class Translator:
             self.emitter.lenient = False
 
     def _exists(self, node: Message) -> bool:
+        domain = ONNX if node.domain == "ai.onnx" else node.domain
         return (
             (node.domain, node.op_type, node.overload) in self.functions
-            or (node.domain in NATIVE and (node.op_type in all_schemas() or node.op_type == "Constant"))
-            or ("" if node.domain == "ai.onnx" else node.domain, node.op_type) in ADAPTERS
+            or (domain == ONNX and node.op_type == "Constant")
+            or schema_in(domain, node.op_type) is not None
+            or (domain, node.op_type) in ADAPTERS
             or node.op_type in control.HANDLERS
             or functions.has_body(node)
         )
