@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.values import parse_dims
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from kgrun.graphs.bound import BoundGraph
     from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.program import Program
+
+    Array = np.ndarray[Any, Any]
+
+
+# Inputs of so many elements may decide branches and loops.
+_SHORT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +35,51 @@ class GraphOptions:
     arch: str | None = None
 
 
-def read_graph(options: GraphOptions) -> KernelGraph:
-    """Load the file."""
+def read_graph(
+    options: GraphOptions, told: Mapping[str, int] | None = None, values: Mapping[str, Array] | None = None
+) -> KernelGraph:
+    """Load the file; an ONNX model is imported on the way, with its dimensions bound.
+
+    Args:
+        told: dimensions of an ONNX model that are known otherwise; those of the options win.
+        values: inputs of an ONNX model that may decide branches and loops.
+    """
     from kgrun.graphs.load import load_graph
 
-    return load_graph(options.file, allow_external_data=options.allow_external_data)
+    if not _is_onnx(options):
+        return load_graph(options.file, allow_external_data=options.allow_external_data)
+    from kgrun.graphs.importers.onnx import onnx_graph
+
+    dims = {**(told or {}), **parse_dims(options.dims or ())}
+    return onnx_graph(Path(options.file), dims=dims, values=values, allow_external_data=options.allow_external_data)
+
+
+def read_graph_for(options: GraphOptions, graph: KernelGraph, given: Mapping[str, Array]) -> KernelGraph:
+    """`graph` again, once given arrays tell more: an ONNX model has more folded then.
+
+    Their shapes bind dimensions. Where branches or loops are still open, short whole-number inputs decide them too: the
+    graph then holds for this run.
+    """
+    if not _is_onnx(options) or not given:
+        return graph
+    from kgrun.graphs.bind.dims import dims_from_shapes
+
+    told = dims_from_shapes(graph, {name: array.shape for name, array in given.items()})
+    graph = read_graph(options, told) if told else graph
+    deciding = {name: a for name, a in given.items() if a.size <= _SHORT and a.dtype.kind in "iub"}
+    return read_graph(options, told, deciding) if graph.graphs and deciding else graph
+
+
+def dims_to_bind(options: GraphOptions) -> dict[str, int]:
+    """The dimensions that the options give; none where importing an ONNX model has bound them already."""
+    dims = parse_dims(options.dims or ())
+    return {} if _is_onnx(options) else dims
+
+
+def _is_onnx(options: GraphOptions) -> bool:
+    from kgrun.graphs.importers import is_onnx
+
+    return is_onnx(Path(options.file))
 
 
 def bind_graph(options: GraphOptions) -> BoundGraph:
@@ -37,7 +87,7 @@ def bind_graph(options: GraphOptions) -> BoundGraph:
     from kgrun.graphs.bind import bind
     from kgrun.graphs.bind.unsupported import RunTimeOnly
 
-    dims = parse_dims(options.dims or ())  # the command line's faults come before the file's
+    dims = dims_to_bind(options)  # the command line's faults come before the file's
     graph = read_graph(options)
     settings: dict[str, Any] = {
         "dims": dims,
@@ -61,7 +111,7 @@ def check_graph(options: GraphOptions) -> BoundGraph:
         from kgrun.graphs.bind.partial import bind_known
         from kgrun.runtime.eager.body import Body
 
-        graph, dims = read_graph(options), parse_dims(options.dims or ())
+        graph, dims = read_graph(options), dims_to_bind(options)
         bound = bind_known(graph, dims=dims, strict=options.strict, target=options.arch)
         Body(graph, [], bound.dims, "cuda", options.arch)  # the bodies of branches and loops
         return bound

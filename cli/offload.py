@@ -53,5 +53,5 @@ def plan_offloaded(
         return fitted, plan
     from kgrun.runtime.memory.offload.bounds import bounds_of
 
-    bounds = bounds_of(problem_of(program, limit, known))
+    bounds = bounds_of(problem_of(program, limit, known), fitted.offload.predicted_ns)
     return replace(fitted, offload=replace(fitted.offload, bounds=bounds)), plan

@@ -16,15 +16,6 @@ class Memory(StrEnum):
     none = "none"
 
 
-class RunMemory(StrEnum):
-    """Memory modes of a run."""
-
-    planned = "planned"
-    pool = "pool"
-    none = "none"
-    single = "single"
-
-
 class Offload(StrEnum):
     """Ways of choosing what waits on the host."""
 
@@ -32,6 +23,15 @@ class Offload(StrEnum):
     off = "off"
     manual = "manual"
     seeds = "seeds"
+
+
+class RunMemory(StrEnum):
+    """Memory modes of a run."""
+
+    planned = "planned"
+    pool = "pool"
+    none = "none"
+    single = "single"
 
 
 class Target(StrEnum):

@@ -1,4 +1,4 @@
-"""References to data files in a graph: `x.npy`, `x.npz#key`, `x.safetensors#key`, and where they may lead."""
+"""References to data files in a graph: `x.npy`, `x.npz#key`, `x.safetensors#key`, `x.onnx#key`; where they may lead."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from kgrun.graphs.errors import GraphError
 
-_WITH_KEY = re.compile(r"(?P<file>.+?\.(?P<form>npz|safetensors))#(?P<key>.+)", re.IGNORECASE | re.DOTALL)
-_ENDINGS = (".npy", ".npz", ".safetensors")
-_FORMS = "data is file.npy, file.npz#key or file.safetensors#key"
+_WITH_KEY = re.compile(r"(?P<file>.+?\.(?P<form>npz|safetensors|onnx))#(?P<key>.+)", re.IGNORECASE | re.DOTALL)
+_ENDINGS = (".npy", ".npz", ".safetensors", ".onnx")
+_FORMS = "data is file.npy, file.npz#key, file.safetensors#key or file.onnx#key"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A parsed reference: the file as written, its form ("npy", "npz" or "safetensors"), the key inside it."""
+    """A parsed reference: the file as written, its form ("npy", "npz", "safetensors" or "onnx"), the key inside it."""
 
     file: str
     form: str

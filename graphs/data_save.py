@@ -8,15 +8,17 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from kgrun.graphs.data_arrays import Array
-from kgrun.graphs.data_stored import SAFETENSORS
+from kgrun.graphs.data_stored import SAFETENSORS, StoredArray
+from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import UsageError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]|^\.+")
@@ -55,19 +57,33 @@ def save_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
     """
     if "__metadata__" in arrays:
         raise UsageError(f"{path}: '__metadata__' is no key that an array may have", code="KG270")
+    rows = {name: (array.dtype.newbyteorder("=").name, array.shape) for name, array in arrays.items()}
+    _write_safetensors(path, rows, lambda name: arrays[name])
+
+
+def save_stored(path: Path, arrays: Mapping[str, StoredArray]) -> None:
+    """As `save_safetensors`, of arrays in other files: one at a time is read. Raises what reading them raises too."""
+    rows = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
+    _write_safetensors(path, rows, lambda name: arrays[name].read())
+
+
+def _write_safetensors(
+    path: Path, rows: Mapping[str, tuple[str, tuple[int, ...]]], read: Callable[[str], Array]
+) -> None:
+    """Write the arrays that `read` gives by name; `rows` are their dtypes and shapes."""
     spelling = {name: text for text, name in SAFETENSORS.items()}
-    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    ordered = sorted(rows, key=lambda name: (-itemsize(rows[name][0]), name))
     header, end = {}, 0
-    for name, array in ordered:
-        start, end = end, end + array.nbytes
-        kind = spelling[array.dtype.newbyteorder("=").name]
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
+    for name in ordered:
+        dtype, shape = rows[name]
+        start, end = end, end + prod(shape) * itemsize(dtype)
+        header[name] = {"dtype": spelling[dtype], "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     with _replacing(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for _, array in ordered:
-            file.write(_little_endian(array).reshape(-1).view(np.uint8).data)
+        for name in ordered:
+            file.write(_little_endian(read(name)).reshape(-1).view(np.uint8).data)
 
 
 def file_name(name: str) -> str:

@@ -75,7 +75,7 @@ def reading(path: Path, name: str) -> Iterator[None]:
 
 
 def open_stored(path: Path, form: str, key: str | None, name: str) -> StoredArray:
-    """The array `key` of the file at `path`; `form` is npy, npz or safetensors.
+    """The array `key` of the file at `path`; `form` is npy, npz, safetensors or onnx.
 
     Raises:
         GraphError: KG372 when the file cannot be opened, KG373 when it is damaged or holds something else, KG374 for
@@ -84,6 +84,8 @@ def open_stored(path: Path, form: str, key: str | None, name: str) -> StoredArra
     with reading(path, name):
         if form == "npy":
             return _open_npy(path)
+        if form == "onnx":
+            return _open_onnx(path, key or "", name)
         return _open_npz(path, key or "", name) if form == "npz" else _open_safetensors(path, key or "", name)
 
 
@@ -181,6 +183,16 @@ def _open_safetensors(path: Path, key: str, name: str) -> StoredArray:
         return np.asarray(mapped.view(np.ndarray)).view(kind).reshape(shape)
 
     return StoredArray(dtype, spelling, itemsize(dtype), shape, read)
+
+
+def _open_onnx(path: Path, key: str, name: str) -> StoredArray:
+    """An initializer or constant of an ONNX model, from where it lies in the model's files."""
+    from kgrun.graphs.importers.onnx.container import open_container
+
+    found = open_container(path)
+    if key not in found.arrays:
+        raise _no_key(name, key, list(found.arrays))
+    return found.stored(key)
 
 
 def _safetensors_header(path: Path) -> tuple[dict[str, Any], int]:

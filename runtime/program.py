@@ -92,7 +92,7 @@ class KernelCode:
     """Where a kernel's machine code comes from.
 
     Attributes:
-        text: CUDA C or PTX source; None for a cubin.
+        text: CUDA C or PTX source; of a cubin its PTX where that is known, else None.
         image: cubin bytes; None for text.
         language: "cuda", "ptx" or "cubin".
         label: what messages call it: the file, or `graph.yaml: kernels.k.source`.

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import accumulate
 
 from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.checks.skipped import POISON
 from kgrun.runtime.devices.base import Device
+from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.memory.pool import HEADROOM
 from kgrun.runtime.out_of_memory import add_rows
+
+
+def limit_memory(device: Device, limit: int | None, host_limit: int | None) -> Callable[[], None]:
+    """Let the device itself keep the limits of a session, on its memory and on the host's; the call that lifts them."""
+    before, device.host = device.host, HostMemory(host_limit)
+    device.limit_memory(limit)
+
+    def lift() -> None:
+        device.limit_memory(None)
+        device.host = before
+
+    return lift
 
 
 def plan_limit(device: Device, mode: str, limit: int | None) -> int | None:

@@ -27,7 +27,6 @@ from kgrun.runtime.devices.cuda_libraries import Precision
 from kgrun.runtime.dump import DumpConfig
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_array, check_names, host_array
-from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
 from kgrun.runtime.measure import Amount, Measured, Runner
@@ -39,7 +38,8 @@ from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.planning import Planning
 from kgrun.runtime.program import Program
-from kgrun.runtime.regions import plan_limit
+from kgrun.runtime.refine import refined, same_steps
+from kgrun.runtime.regions import limit_memory, plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
@@ -82,7 +82,6 @@ class Session:
         precision: of products of float32 on a GPU: "float32", or "tf32" for tensor cores that round their inputs.
         tell: called with what goes on (`runtime.culprit`), so that whoever ends the process can say what it was. On a
             GPU the first run then waits after each step and does not count.
-
         share: what it shares with others (`runtime.several`, `runtime.shapes`); it is then loaded by `start`.
 
     Attributes:
@@ -124,8 +123,7 @@ class Session:
     ) -> None:
         self.seed = seed
         self._given: dict[str, Array] = dict(values or {})
-        self._sync_each, self._tell = sync_each, tell
-        self._phases = Phases(tell)
+        self._sync_each, self._tell, self._phases = sync_each, tell, Phases(tell)
         self._graph_replay = graph_replay and not checks and not sync_each
         self._allow_skip = allow_skip
         with ExitStack() as undo:
@@ -137,10 +135,7 @@ class Session:
                 self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
-            self.device.limit_memory(memory_limit)
-            undo.callback(self.device.limit_memory, None)
-            undo.callback(setattr, self.device, "host", self.device.host)
-            self.device.host = HostMemory(host_memory_limit)
+            undo.callback(limit_memory(self.device, memory_limit, host_memory_limit))
             plan_room = plan_limit(self.device, memory, memory_limit)
             settings = check_settings(checks, schedule, self.device.info.kind)
             self._watch = Watch(settings)
@@ -148,26 +143,25 @@ class Session:
             with self._phases("lower"):
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
                 program = program if share is None else share.adopted(program)
-
             planning = Planning(
                 memory, planner, plan_room, time_limit, max_chunk, settings.guard, pool_unit,
                 "off" if checks or allow_skip else offload, profile,
             )  # fmt: skip
             with self._phases("plan"):
-                program, plan = planning.plan(program)
-            self.planned, self.planned_memory, self._share = program, plan, share
+                fitted, plan = planning.plan(program)
+            self.planned, self.planned_memory, self._share = fitted, plan, share
             self.stream_choice: StreamChoice | None = None
             if share is None:
-                self.loaded = self._load(program, plan)
+                self.loaded = self._load(fitted, plan)
                 undo.callback(self._close_loaded)
-            if streams == "auto" and not checks and program.offload is None:
+                if self.device.info.kind != "cpu" and fitted.offload is not None:
+                    self._plan_again(program, planning)
+            if streams == "auto" and not checks and fitted.offload is None:
                 spread = parallel_streams(program)
                 if spread is not program:
                     with blaming(lambda: self.program):
-                        tried = planning.plan(spread)
-                        self.loaded, self.stream_choice = try_streams(
-                            self.loaded, tried, self._load, self._given, self.seed
-                        )
+                        tried = try_streams(self.loaded, planning.plan(spread), self._load, self._given, self.seed)
+                    self.loaded, self.stream_choice = tried
             self._undo = undo.pop_all()
 
     def start(self) -> None:
@@ -189,6 +183,18 @@ class Session:
             loaded.close()
             raise
         return loaded
+
+    def _plan_again(self, program: Program, planning: Planning) -> None:
+        """Go on with the transfers that measured times suggest."""
+        found = refined(self.loaded, program, planning, self._given, self.seed)
+        if found is None:
+            return
+        if same_steps(found[0], self.program):
+            self.loaded.program = replace(self.program, offload=found[0].offload)
+            self.loaded.load(self._given, self.seed, inputs=False)
+            return
+        self.loaded.close()
+        self.loaded = self._load(*found)
 
     @property
     def program(self) -> Program:
@@ -250,8 +256,7 @@ class Session:
         """
         self.take_inputs(inputs or {})
         loaded = self.loaded
-        default = 1 if self.device.info.kind == "cpu" or loaded.updated else 10
-        count = default if iterations is None else iterations
+        count = iterations or (1 if self.device.info.kind == "cpu" or loaded.updated else 10)
         amount = Amount(count, warmup, duration, per_step, timing, cache == "cold")
         with self._phases("run"), blaming(lambda: self.program):
             if self._watch.settings.names:

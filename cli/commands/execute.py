@@ -17,14 +17,14 @@ from kgrun.cli.checks import check_options, judge_checks, without_result
 from kgrun.cli.cold import cold_report as make_cold_report
 from kgrun.cli.dump import dump_options
 from kgrun.cli.entry import STARTED
-from kgrun.cli.load import GraphOptions, read_graph
+from kgrun.cli.load import GraphOptions, dims_to_bind, read_graph, read_graph_for
 from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.several import SeveralWork, refuse
 from kgrun.cli.several import save as save_several
 from kgrun.cli.several import show as show_several
 from kgrun.cli.show import show_run
-from kgrun.cli.values import check_number, parse_device, parse_dims, parse_size
+from kgrun.cli.values import check_number, parse_device, parse_size
 from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
 from kgrun.runtime.devices.cuda_early import open_context_early
 
@@ -128,9 +128,9 @@ def command(
     memory_limit: opt.MemoryLimit = None,
     host_memory_limit: opt.HostMemoryLimit = None,
     pool_unit: opt.PoolUnit = None,
-    reuse_outputs: opt.ReuseOutputs = False,
     offload: opt.OffloadMode = opt.Offload.auto,
     device_profile: opt.DeviceProfile = None,
+    reuse_outputs: opt.ReuseOutputs = False,
     planner: opt.Planner = "auto",
     planner_time: opt.PlannerTime = 2.0,
     check: opt.Check = None,
@@ -162,9 +162,10 @@ def command(
         raise UsageError("--repro-always writes what --repro names", code="KG240", help="give --repro DIR too")
     for name, value in (("--rtol", rtol), ("--atol", atol), ("--planner-time", planner_time)):
         check_number(value, name)
+    options = GraphOptions(file, dim, allow_external_data=allow_external_data)
     settings = {
         "device": parse_device(device),
-        "dims": parse_dims(dim or ()),
+        "dims": dims_to_bind(options),
         "memory": memory.value,
         "memory_limit": parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None,
         "host_memory_limit": (
@@ -211,7 +212,7 @@ def command(
         show_several(output, reports, together, samples)
         return
     work = Work(
-        GraphOptions(file, allow_external_data=allow_external_data),
+        options,
         input or (),
         inputs,
         settings,
@@ -266,6 +267,7 @@ class Work:
         with phase(f"loading {self.graph.file}", output):
             graph = read_graph(self.graph)
             given = read_inputs(graph, self.pairs, self.bundle)
+            graph = read_graph_for(self.graph, graph, given)
             self.expectation.check(graph)
         return graph, given
 

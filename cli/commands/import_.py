@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from kgrun.cli.render.table import Table
     from kgrun.graphs.importers import Imported
 
-Source = Annotated[str, opt.argument("SOURCE", "Folder with a launch list: graph.json, kernels.cu, constants.npz.")]
+_SOURCE = "ONNX model, or folder: a launch list (graph.json, kernels.cu, constants.npz) or a Triton cache."
+Source = Annotated[str, opt.argument("SOURCE", _SOURCE)]
 Target = Annotated[str, opt.option("--output", "-o", env=False, metavar="GRAPH", help="Graph file to write (.json).")]
 Force = Annotated[bool, opt.option("--force", env=False, help="Replace files that exist.")]
 
@@ -22,6 +23,7 @@ def command(
     source: Source,
     output: Target,
     force: Force = False,
+    dim: opt.Dims = None,
     json: opt.Json = False,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
@@ -30,10 +32,13 @@ def command(
     """Turn SOURCE into a graph file; what the graph needs is copied beside it."""
     shown = Output(json, None, quiet, verbose, no_color)
     from kgrun.cli.progress import phase
+    from kgrun.cli.values import parse_dims
     from kgrun.graphs.importers import import_source
 
+    dims = parse_dims(dim or ())
+
     with phase(f"importing {source}", shown):
-        made = import_source(Path(source), Path(output), force=force)
+        made = import_source(Path(source), Path(output), force=force, dims=dims)
     shown.emit(document=lambda: import_document(source, made), report=lambda: import_report(source, made))
 
 

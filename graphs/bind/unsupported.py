@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import GraphError, PathPart
 from kgrun.graphs.schema.graph import KernelGraph
 
@@ -60,3 +61,14 @@ def decided_while_running(graph: KernelGraph, position: int, op: str) -> GraphEr
         where=graph.place("nodes", position, "op"),
         help=_NODE_BY_NODE,
     )
+
+
+def ignored(graph: KernelGraph) -> Iterator[Warning]:
+    """A warning for each wish that a run node by node does not grant: what moves when is a matter of a plan."""
+    for name, tensor in graph.tensors.items():
+        if tensor.offload == "always":
+            yield Warning("W-NO-OFFLOAD", f"{name!r} stays on the device: nothing is planned", ("tensors", name))
+    for position, node in enumerate(graph.nodes):
+        if node.offload:
+            text = f"outputs of {node.name!r} stay on the device: nothing is planned"
+            yield Warning("W-NO-OFFLOAD", text, ("nodes", position, "offload"))

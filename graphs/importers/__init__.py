@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgrun.graphs.errors import GraphError
+from kgrun.graphs.errors import GraphError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +17,16 @@ class SourceKind:
         name: in a few words.
         shape: what a source of this kind looks like, for messages.
         recognises: whether a path is one; looks at names, not at contents.
-        write: `write(source, graph)` writes the graph file and all that it needs into the folder of `graph`, the names
-            beginning with the graph's stem; returns the files of the source that it read.
+        write: `write(source, graph, dims)` writes the graph file and all that it needs into the folder of `graph`, the
+            names beginning with the graph's stem; returns the files of the source that it read.
+        dimensions: whether a source has dimensions that `dims` can bind.
     """
 
     name: str
     shape: str
     recognises: Callable[[Path], bool]
-    write: Callable[[Path, Path], list[Path]]
+    write: Callable[[Path, Path, Mapping[str, int]], list[Path]]
+    dimensions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,33 @@ def _is_launch_folder(source: Path) -> bool:
     return (source / "graph.json").is_file() and (source / "kernels.cu").is_file()
 
 
-def _write_launch_folder(source: Path, graph: Path) -> list[Path]:
+def _write_launch_folder(source: Path, graph: Path, _: Mapping[str, int]) -> list[Path]:
     from kgrun.graphs.importers.launch_folder import write_launch_folder
 
     return write_launch_folder(source, graph)
+
+
+def is_onnx(source: Path) -> bool:
+    """Whether `source` is named as ONNX models are."""
+    return source.suffix.lower() == ".onnx"
+
+
+def _write_onnx(source: Path, graph: Path, dims: Mapping[str, int]) -> list[Path]:
+    from kgrun.graphs.importers.onnx import write_onnx
+
+    return write_onnx(source, graph, dims)
+
+
+def _is_triton_cache(source: Path) -> bool:
+    from kgrun.graphs.importers.triton_cache import is_triton_cache
+
+    return is_triton_cache(source)
+
+
+def _write_triton_cache(source: Path, graph: Path, _: Mapping[str, int]) -> list[Path]:
+    from kgrun.graphs.importers.triton_graph import write_triton_cache
+
+    return write_triton_cache(source, graph)
 
 
 # A further kind is one more row.
@@ -57,25 +82,38 @@ KINDS = (
         _is_launch_folder,
         _write_launch_folder,
     ),
+    SourceKind("ONNX model", "an ONNX model (.onnx)", is_onnx, _write_onnx, dimensions=True),
+    SourceKind(
+        "Triton cache",
+        "a folder of a Triton cache (NAME.json with NAME.cubin or NAME.ptx beside it), or a folder of such folders",
+        _is_triton_cache,
+        _write_triton_cache,
+    ),
 )
 
 
-def import_source(source: Path, output: Path, *, force: bool = False) -> Imported:
+def import_source(
+    source: Path, output: Path, *, force: bool = False, dims: Mapping[str, int] | None = None
+) -> Imported:
     """Import `source` and write `output` (.json) with its kernel sources and weights beside it.
 
     The same source gives the same bytes. Nothing is written unless the graph loads and passes all checks.
 
     Args:
         force: replace files that exist.
+        dims: values of the source's dimensions, where it has any; what follows from them is worked out now.
 
     Raises:
-        GraphError: KG380 when the source is none that kgrun can import, or is damaged; KG3xx when it makes no valid
-            graph.
-        UsageError: KG270 when a file exists or cannot be written.
+        GraphError: KG380 when the source is none that kgrun can import, or is damaged; KG381 for what in it cannot be
+            imported; KG3xx when it makes no valid graph.
+        UsageError: KG270 when a file exists or cannot be written; KG221 for a dimension that the source has not.
     """
     from kgrun.graphs.importers.publish import publish
 
-    return publish(source, output, kind_of(source), force=force)
+    kind = kind_of(source)
+    if dims and not kind.dimensions:
+        raise UsageError(f"a {kind.name} has no dimensions to bind", code="KG221", help="leave out --dim")
+    return publish(source, output, kind, dims or {}, force=force)
 
 
 def kind_of(source: Path) -> SourceKind:

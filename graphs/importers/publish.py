@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,14 +14,14 @@ from kgrun.graphs.importers import Imported, SourceKind
 from kgrun.graphs.schema.graph import KernelGraph
 
 
-def publish(source: Path, output: Path, kind: SourceKind, *, force: bool) -> Imported:
+def publish(source: Path, output: Path, kind: SourceKind, dims: Mapping[str, int], *, force: bool) -> Imported:
     """Write what `kind` makes of `source`: all files or none. Raises as `import_source`."""
     if output.suffix.lower() != ".json":
         raise UsageError(f"{output} is no .json file: import writes JSON", code="KG270", help="name it GRAPH.json")
     with _staging(output.parent) as staging:
         graph_file = staging / "new" / output.name
         graph_file.parent.mkdir()
-        read = kind.write(source, graph_file)
+        read = kind.write(source, graph_file, dims)
         graph = _checked(graph_file, source)
         made = sorted(path.name for path in graph_file.parent.iterdir() if path.name != output.name)
         # The graph comes last: where it stands, all that it names stands too.

@@ -12,8 +12,9 @@ from kgrun.graphs.operators.base import InferenceError, OpCall, OpSchema, Tensor
 FAMILIES = (
     *("elementwise", "views", "movement", "generators", "reduction", "linear", "nn"),
     *("selection", "indexing", "scans", "rearrangement", "normalization"),
-    *("resampling", "transposed", "contraction"),
-    *("losses", "gradients", "optimizers", "quantization", "recurrent", "attention"),
+    *("resampling", "transposed", "contraction", "sampling", "signal"),
+    *("losses", "gradients", "optimizers"),
+    *("quantization", "recurrent", "attention", "random_values"),
 )
 _loaded = False
 

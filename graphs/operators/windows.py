@@ -85,7 +85,7 @@ def per_axis(call: OpCall, name: str, rank: int) -> Shape:
 
 
 def _pads(call: OpCall, spatial: Shape, kernel: Shape, strides: Shape, dilations: Shape) -> tuple[Shape, Shape]:
-    rank, auto = len(spatial), call.attributes["auto_pad"]
+    rank, auto = len(spatial), call.attributes.get("auto_pad", "NOTSET")
     if auto == "NOTSET":
         pads = call.attributes.get("pads") or (0,) * (2 * rank)
         if len(pads) != 2 * rank or min(pads, default=0) < 0:

@@ -22,6 +22,7 @@ class KernelSpec(Record):
     source: Annotated[str, StringConstraints(min_length=1)]
     entry: Name = Field(description="name of the __global__ function; a template is written with its arguments")
     language: Language = "auto"
+    ptx: str | None = Field(None, min_length=1, description="where `source` is a cubin: its PTX, for the CPU device")
     options: list[str] = []
     include_dirs: list[str] = []
     params: list[str] | None = Field(None, description="C types of the parameters, where the code does not tell")

@@ -6,7 +6,8 @@ import os
 import re
 
 # Nanoseconds a thread and PTX instruction on one core, measured on kernels with and without barriers; the slower.
-_PLAIN_NS, _CHECKED_NS = 0.4, 15.0
+# Naming a fault takes longer.
+_PLAIN_NS, _CHECKED_NS = 0.4, 2.0
 _TURNS = 16  # how often a loop is taken to turn: its bound is often known only at run time
 _WORTH_SAYING_S = 60.0
 _LABEL = re.compile(r"^\s*(\$?[\w$]+):\s*$")
@@ -15,8 +16,8 @@ _BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$?[\w$]+)\s*;")
 
 def long_run(body: str, threads: int, checked: bool) -> str | None:
     """About how long `threads` threads of a PTX body take, in words; None for less than a minute."""
-    cores = 1 if checked else os.cpu_count() or 1
-    seconds = threads * instructions(body) * (_CHECKED_NS if checked else _PLAIN_NS) * 1e-9 / cores
+    each_ns = _CHECKED_NS if checked else _PLAIN_NS
+    seconds = threads * instructions(body) * each_ns * 1e-9 / (os.cpu_count() or 1)
     if seconds < _WORTH_SAYING_S:
         return None
     minutes = round(seconds / 60)

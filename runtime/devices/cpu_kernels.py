@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from kgrun.graphs.cubin import Parameter
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable
 from kgrun.runtime.devices.base import Address
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
-from kgrun.runtime.devices.cuda_cubin import Parameter
 from kgrun.runtime.program import KernelCode, Launch, Step
 
 if TYPE_CHECKING:
@@ -114,13 +114,13 @@ def _source_key(code: KernelCode) -> tuple[object, ...]:
 
 def _ptx(code: KernelCode, entries: list[str]) -> tuple[str, dict[str, str]]:
     """PTX text, and the symbol of each entry that is not named as in the source."""
-    if code.language == "ptx":
+    if code.language == "ptx" or (code.language == "cubin" and code.text is not None):
         return code.text or "", {}
     if code.language == "cubin":
         raise DeviceUnavailable(
             f"kernel {code.entry!r} of {code.label} is a cubin: machine code of a GPU, which a CPU cannot run",
             code="KG711",
-            help="give its source or PTX, or use --device cuda, or let it count as skipped (--allow-skip)",
+            help="give its source, or its PTX (`ptx`), or use --device cuda, or let it count as skipped (--allow-skip)",
         )
     from kgrun.runtime.compile.nvrtc import compile_cuda
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from kgrun.graphs.cubin import Parameter
 from kgrun.graphs.errors import GraphError
 from kgrun.runtime.devices.base import Address
-from kgrun.runtime.devices.cuda_cubin import Parameter
 from kgrun.runtime.program import Launch, Pointer, Value
 
 POINTER_BYTES = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +12,14 @@ from kgrun.graphs.schema.nodes import OpNode
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.memory.alignment import held_bytes
 from kgrun.runtime.memory.plan_types import UNPLANNED, MemoryPlan, Placement
+from kgrun.runtime.pointers import moved
 from kgrun.runtime.program import (
-    ArrayRef,
     Buffer,
-    Clear,
-    Copy,
     HostCall,
-    Launch,
-    LibraryCall,
     MemoryClass,
     Pointer,
     Program,
     Step,
-    Transfer,
-    Work,
 )
 
 if TYPE_CHECKING:
@@ -219,28 +213,6 @@ class Recorder:
 
 def _ran(inputs: object, outputs: object) -> None:
     """Stands in a report for what ran on the host."""
-
-
-def moved(work: Work, to: Callable[[Pointer], Pointer]) -> Work:
-    """The same work with every pointer replaced."""
-
-    def array(ref: ArrayRef | None) -> ArrayRef | None:
-        return None if ref is None else replace(ref, pointer=to(ref.pointer))
-
-    match work:
-        case Launch():
-            return replace(work, args=tuple(to(a) if isinstance(a, Pointer) else a for a in work.args))
-        case LibraryCall():
-            return replace(work, args=tuple(None if a is None else to(a) for a in work.args))
-        case HostCall():
-            outputs = tuple(replace(ref, pointer=to(ref.pointer)) for ref in work.outputs)
-            return replace(work, inputs=tuple(array(ref) for ref in work.inputs), outputs=outputs)
-        case Clear():
-            return replace(work, target=to(work.target))
-        case Copy():
-            return replace(work, target=to(work.target), source=to(work.source))
-        case Transfer():
-            return work  # nothing waits on the host in a run node by node
 
 
 def _bound(body: Body, recorder: Recorder, warnings: tuple[Warning, ...]) -> BoundGraph:

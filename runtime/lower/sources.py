@@ -42,23 +42,39 @@ class KernelSources:
             path = inside(spec.source, folder=graph.folder, allow_external=graph.allows_external_data)
         except GraphError as error:
             raise error.at(place) from None
-        content = self._read(path, spec, place)
+        content = self._read(path, spec.source, place)
         language = spec.language if spec.language != "auto" else _language_of_file(path, content)
         if language == "cubin":
             image = content if isinstance(content, bytes) else content.encode()
-            return KernelCode(None, image, language, str(path), spec.entry, options, include_dirs, name)
+            return KernelCode(
+                self._ptx(name, spec), image, language, str(path), spec.entry, options, include_dirs, name
+            )
         if isinstance(content, bytes):
             raise GraphError(f"kernel source {spec.source!r} is not UTF-8 text", code="KG372", where=place)
         return KernelCode(content, None, language, str(path), spec.entry, options, include_dirs, name)
 
-    def _read(self, path: Path, spec: KernelSpec, place: Place) -> bytes | str:
+    def _ptx(self, name: str, spec: KernelSpec) -> str | None:
+        """The PTX that stands for a cubin where no GPU is."""
+        if spec.ptx is None:
+            return None
+        place = self._graph.place("kernels", name, "ptx")
+        try:
+            path = inside(spec.ptx, folder=self._graph.folder, allow_external=self._graph.allows_external_data)
+        except GraphError as error:
+            raise error.at(place) from None
+        text = self._read(path, spec.ptx, place)
+        if isinstance(text, bytes):
+            raise GraphError(f"kernel source {spec.ptx!r} is not UTF-8 text", code="KG372", where=place)
+        return text
+
+    def _read(self, path: Path, source: str, place: Place) -> bytes | str:
         """The file as text where it is UTF-8, else as bytes; kernels of one file share one object."""
         if path not in self._files:
             try:
                 data = path.read_bytes()
             except OSError as error:
                 reason = error.strerror or "cannot be read"
-                raise GraphError(f"kernel source {spec.source!r}: {reason}", code="KG372", where=place) from None
+                raise GraphError(f"kernel source {source!r}: {reason}", code="KG372", where=place) from None
             try:
                 self._files[path] = data.decode()
             except UnicodeDecodeError:

@@ -40,7 +40,8 @@ def compare_planners(
 
     Args:
         subject: a program, of which the dynamic memory is planned, or a packing problem.
-        planners: names of `plan.PLANNERS`; all of them by default.
+        planners: names of `plan.PLANNERS`, and for a program "pool", what an allocator makes of it step by step; all of
+            them by default.
         time_limit: seconds each may search.
 
     Raises:
@@ -49,10 +50,11 @@ def compare_planners(
     """
     from kgrun.runtime.memory.plan import PLANNERS
 
-    chosen = PLANNERS if planners is None else tuple(planners)
+    known = (*PLANNERS, "pool") if isinstance(subject, Program) else PLANNERS
+    chosen = known if planners is None else tuple(planners)
     for name in chosen:
-        if name not in PLANNERS:
-            raise UsageError(f"unknown planner {name!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
+        if name not in known:
+            raise UsageError(f"unknown planner {name!r}", code="KG201", help=f"planners: {', '.join(known)}")
     measured: list[tuple[str, int, int, bool, float, float]] = []
     for name in chosen:
         wall, cpu = time.perf_counter(), time.process_time()
@@ -81,7 +83,10 @@ def _plan(subject: Program | Problem, planner: str, time_limit: float) -> tuple[
     if isinstance(subject, Program):
         from kgrun.runtime.memory.plan import plan_memory
 
-        plan = plan_memory(subject, planner=planner, time_limit=time_limit)
+        if planner == "pool":
+            plan = plan_memory(subject, mode="pool")
+        else:
+            plan = plan_memory(subject, planner=planner, time_limit=time_limit)
         return plan.dynamic_bytes, plan.lower_bound_bytes, plan.optimal
     from kgrun.runtime.memory.packing import PackOptions, verify
 

@@ -10,8 +10,11 @@ from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
 
 
-def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int) -> NoReturn:
-    """Raise DoesNotFit (KG401) with what is needed, what there is, who is to blame and what would help."""
+def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int, seconds: float = 2.0) -> NoReturn:
+    """Raise DoesNotFit (KG401) with what is needed, what there is, who is to blame and what would help.
+
+    The smallest limit that fits is searched for at most so many `seconds`.
+    """
     least = plan.static_bytes + plan.lower_bound_bytes
     details: dict[str, object] = {
         "limit_bytes": limit,
@@ -35,9 +38,9 @@ def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int
             help=f"the smallest limit that fits is {plan.peak_bytes:,} bytes",
             details=details,
         )
-    from kgrun.runtime.memory.packing import explain_infeasible
+    from kgrun.runtime.memory.packing import PackOptions, explain_infeasible
 
-    why = explain_infeasible(problem, limit - plan.static_bytes)
+    why = explain_infeasible(problem, limit - plan.static_bytes, PackOptions(time_limit=seconds))
     smallest = plan.static_bytes + min(why.smallest_limit, plan.dynamic_bytes)
     details["smallest_feasible_limit_bytes"] = smallest
     if why.feasible:

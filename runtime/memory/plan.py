@@ -113,7 +113,7 @@ def plan_memory(
         pool=pool,
     )
     if memory_limit is not None and plan.peak_bytes > memory_limit:
-        check_limit(program, plan, problem, memory_limit)
+        check_limit(program, plan, problem, memory_limit, time_limit)
     return plan
 
 

@@ -22,6 +22,7 @@ class _Kernel:
     file: Path | None  # None for inline code
     include_dirs: tuple[Path, ...]
     files: tuple[Path, ...]  # the source and its headers
+    ptx: Path | None = None  # beside a cubin
 
 
 def copy_sources(bound: BoundGraph, names: list[str], folder: Path) -> Mapping[str, dict[str, object]]:
@@ -44,6 +45,8 @@ def copy_sources(bound: BoundGraph, names: list[str], folder: Path) -> Mapping[s
         changes[name] = {"include_dirs": [place for place in places if (folder / place).is_dir()]}
         if kernel.file is not None:
             changes[name]["source"] = f"{FOLDER}/{kernel.file.relative_to(root).as_posix()}"
+        if kernel.ptx is not None:
+            changes[name]["ptx"] = f"{FOLDER}/{kernel.ptx.relative_to(root).as_posix()}"
     return changes
 
 
@@ -58,5 +61,8 @@ def _read(bound: BoundGraph, spec: KernelSpec) -> _Kernel:
         data = file.read_bytes()
     except (KgrunError, OSError):  # the run has failed for this very reason
         return _Kernel(None, include_dirs, ())
+    if spec.ptx is not None:
+        ptx = inside(spec.ptx, folder=graph.folder, allow_external=graph.allows_external_data).resolve()
+        return _Kernel(file, include_dirs, (file, ptx), ptx)
     headers = [] if file.suffix in (".ptx", ".cubin") else included_files(data, file.parent, include_dirs)
     return _Kernel(file, include_dirs, (file, *headers))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from kgrun.cli.render.schema import report_schema
 
 BERT = Path(__file__).parents[1] / "data" / "launch_lists" / "bert_tiny"
@@ -50,3 +53,90 @@ def test_faults_have_codes(kgrun: Any, tmp_path: Path) -> None:
     assert kgrun("import", BERT, "-o", tmp_path / "x.yaml").code == 2
     assert kgrun("import", BERT).code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """An ONNX model with two dimensions, one of them of an odd name, whose shape computations can be folded."""
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "m.onnx"
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[n, 4, m] x, int64[n] i) => (float[n, k] y) <int64[1] zero = {0}, int64[1] last = {-1}> {
+        shape = Shape(x)
+        batch = Gather(shape, zero)
+        wanted = Concat<axis = 0>(batch, last)
+        picked = Gather(x, i)
+        y = Reshape(picked, wanted)
+    }"""
+    message = onnx.parser.parse_model(text)
+    message.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "sequence length"
+    path.write_bytes(message.SerializeToString())
+    return path
+
+
+def test_a_model_is_imported_with_its_dimensions_bound(kgrun: Any, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "g.json"
+    document = kgrun("import", model, "-o", output, "--dim", "n=2", "--dim", "sequence length=3", "--json").json()
+    assert (document["kind"], document["nodes"], document["graph"]["name"]) == ("ONNX model", 2, "g")
+    assert kgrun("execute", output, "--device", "cpu", "-q").code == 0
+    refused = kgrun("plan-memory", output, "--dim", "n=3", "--json").json()
+    assert refused["error"]["code"] == "KG222"
+    assert kgrun("import", model, "-o", output, "--dim", "b=2", "--force").code == 2
+
+
+def test_every_command_takes_a_model(kgrun: Any, model: Path, tmp_path: Path) -> None:
+    dims = ("--dim", "n=2", "--dim", "sequence length=3")
+    assert kgrun("validate", model, *dims, "--json").json()["ok"]
+    assert kgrun("plan-memory", model, *dims, "--json").json()["memory"]["peak_bytes"] > 0
+    assert kgrun("explain", model, "y", *dims, "--json").json()["ok"]
+    ran = kgrun("execute", model, *dims, "--device", "cpu", "--json").json()
+    assert ran["outputs"][0]["shape"] == [2, 12]
+    assert not ran.get("warnings")
+    unbound = kgrun("execute", model, "--device", "cpu", "--json").json()
+    assert (unbound["error"]["code"], unbound["error"]["exit"]) == ("KG220", 2)
+
+
+def test_given_arrays_bind_the_dimensions_of_a_model(kgrun: Any, model: Path, tmp_path: Path) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
+    np.savez(tmp_path / "in.npz", x=x, i=np.array([1, 0]))
+    result = kgrun(
+        "execute", model, "--inputs", tmp_path / "in.npz", "--device", "cpu", "--output-dir", tmp_path / "out", "--json"
+    )
+    assert [row["op"] for row in result.json()["kernels"]] == ["Gather"]
+    assert np.array_equal(np.load(tmp_path / "out" / "y.npy"), x[::-1].reshape(2, 12))
+
+
+def test_all_that_cannot_be_imported_is_listed_with_exit_3(kgrun: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 10, opset_import: ["" : 17, "vendor" : 1]>
+    g (float[2] x) => (float[2] y) { a = vendor.One(x) \n b = Relu(a) \n y = vendor.Two(b) }"""
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    for words in (("import", tmp_path / "m.onnx", "-o", tmp_path / "g.json"), ("execute", tmp_path / "m.onnx")):
+        result = kgrun(*words)
+        assert result.code == 3
+        assert "vendor.One" in result.err
+        assert "vendor.Two" in result.err
+    document = kgrun("execute", tmp_path / "m.onnx", "--json").json()
+    assert len(document["error"]["details"]["unsupported"]) == 2
+    assert not (tmp_path / "g.json").exists()
+
+
+def test_a_launch_list_has_no_dimensions_to_bind(kgrun: Any, tmp_path: Path) -> None:
+    assert kgrun("import", BERT, "-o", tmp_path / "x.json", "--dim", "n=2", "--json").json()["error"]["code"] == "KG221"
+
+
+def test_a_given_input_decides_a_branch(kgrun: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 10, opset_import: ["" : 17]> g (float[2] x, int64 rate) => (float[2] y) {
+        k = Constant<value_int = 16000>()
+        c = Equal(rate, k)
+        y = If (c) <
+            then_branch = a () => (float[2] p) { p = Neg(x) },
+            else_branch = b () => (float[2] q) { q = Relu(x) }
+        >
+    }"""
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    for rate, op in ((16_000, "Neg"), (8_000, "Relu")):
+        np.savez(tmp_path / "in.npz", x=np.ones(2, np.float32), rate=np.int64(rate))
+        words = ("--inputs", tmp_path / "in.npz", "--device", "cpu", "--json")
+        assert [row["op"] for row in kgrun("execute", tmp_path / "m.onnx", *words).json()["kernels"]] == [op]

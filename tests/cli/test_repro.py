@@ -177,9 +177,9 @@ def test_arrays_beyond_the_limit_are_named_where_they_lie(
 
 
 def test_cubins_are_those_of_the_kept_kernels(filed: Path, tmp_path: Path) -> None:
+    from kgrun.graphs.bind.given import bind_given
     from kgrun.graphs.load import load_graph
     from kgrun.runtime.repro import Case, write_bundle
-    from kgrun.runtime.session import bind_given
 
     bound = bind_given(load_graph(str(filed)), {"n": 8}, {})
     case = Case(bound, {}, 0, "n1", ["--device", "cuda"], {"error": {"message": "m"}}, ["execute", "g"], "sm_90")

@@ -19,7 +19,8 @@ from kgrun.runtime.memory.plan_types import MemoryPlan
 from tests.graphs.random_graphs import Graph, random_graph
 
 MODES: Mapping[str, Mapping[str, Any]] = {
-    "planned": {},
+    "planned": {"offload": "off"},
+    "offload": {"offload": "auto"},
     "pool": {"memory": "pool"},
     "pool of small blocks": {"memory": "pool", "pool_unit": 4_096},
     "none": {"memory": "none"},
@@ -61,15 +62,17 @@ def _runs(node: Graph) -> bool:
 class Outcome:
     """One run: its outputs and plan, or the error where it did not fit; what the device counted."""
 
-    def __init__(self, graph: Graph, mode: str, limit: int | None = None, memory: int | None = None) -> None:
-        """`limit` is the session's, `memory` the simulated device's."""
+    def __init__(
+        self, graph: Graph, mode: str, limit: int | None = None, memory: int | None = None, seconds: float = 0.02
+    ) -> None:
+        """`limit` is the session's, `memory` the simulated device's; a planner may search for so many seconds."""
         self.device = CpuDevice(memory=memory)
         self.outputs: Mapping[str, np.ndarray[Any, Any]] = {}
         self.plan: MemoryPlan | None = None
         self.error: DoesNotFit | None = None
         try:
             model = KernelGraph.model_validate(graph)
-            with Session(model, device=self.device, memory_limit=limit, **MODES[mode]) as session:
+            with Session(model, device=self.device, memory_limit=limit, time_limit=seconds, **MODES[mode]) as session:
                 self.plan = session.plan
                 self.outputs = session.run(iterations=RUNS, per_step=False).outputs
         except DoesNotFit as error:
@@ -104,7 +107,7 @@ def check_limit(right: Outcome, graph: Graph, mode: str, limit: int) -> None:
     """The run fits and has the right bits, or fails with exit 4 and names a limit at which it does fit.
 
     Without reuse the error names a limit of planned mode for the same program, without in-place results that only
-    planned mode grants: there is no session to try it with.
+    planned mode grants: there is no session to try it with. With offload it also names one that needs no offload.
     """
     found = Outcome(graph, mode, limit)
     assert found.peak <= limit
@@ -113,12 +116,12 @@ def check_limit(right: Outcome, graph: Graph, mode: str, limit: int) -> None:
         return
     told = found.error.details
     assert found.error.exit == 4
-    smallest = told["smallest_feasible_limit_bytes"]
+    smallest = told["smallest_without_offload_bytes" if mode == "offload" else "smallest_feasible_limit_bytes"]
     assert isinstance(smallest, int)
     if mode == "none":
         return
     assert smallest > limit
-    again = Outcome(graph, mode, smallest)
+    again = Outcome(graph, mode, smallest, seconds=2.0)
     assert again.error is None, again.error
     assert again.peak <= smallest
     same_bits(right, again)

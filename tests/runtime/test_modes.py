@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,3 +57,16 @@ def test_a_second_run_gives_the_same_bits() -> None:
         first, second = session.run(), session.run(iterations=3)
     same(first, second)
     assert all(np.isfinite(array).all() for array in first.outputs.values() if array.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("more", [{"streams": "auto"}, {"checks": ("redzone", "init")}, {"graph_replay": False}])
+def test_a_pool_goes_with_streams_and_checks(more: dict[str, Any]) -> None:
+    for seed in range(3):
+        graph = KernelGraph.model_validate(random_graph(random.Random(seed), 25))
+        with Session(graph, device="cpu", memory="none") as session:
+            right = session.run(per_step=False)
+        with Session(graph, device="cpu", memory="pool", pool_unit=4096, **more) as session:
+            report = session.run(per_step=False)
+            assert session.device.memory_in_use() == session.plan.peak_bytes
+        same(report, right)
+        assert report.findings == ()

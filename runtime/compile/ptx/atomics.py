@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from kgrun.runtime.compile.ptx import halves
-from kgrun.runtime.compile.ptx.emit import Emitter, llvm_type
+from kgrun.runtime.compile.ptx.context import llvm_type
+from kgrun.runtime.compile.ptx.emit import Emitter
 from kgrun.runtime.compile.ptx.memory import ATOMIC, CAS, WRITE, pointer, space_of
+from kgrun.runtime.compile.ptx.quick_values import LOOKS
 from kgrun.runtime.compile.ptx.rules import Rule, class_of, value_type
 from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction, vector_elements
 
@@ -23,6 +25,11 @@ def atomic(e: Emitter, i: Instruction) -> None:
     elements = vector_elements(sources[0])
     flags = WRITE | ATOMIC | (CAS if operation == "cas" else 0)
     place = pointer(e, i, place_operand, space_of(i), SIZES[ptx] * len(elements), flags)
+    if e.look in LOOKS:
+        for name in vector_elements(target):
+            if name != "_":
+                e.write(name, "0.0" if e.register_type(name) in ("float", "double") else "0", e.register_type(name))
+        return
     if len(elements) > 1:
         for number, element in enumerate(elements):
             at = e.value(f"getelementptr i8, ptr {place}, i64 {number * SIZES[ptx]}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from kgrun.runtime.compile.ptx.emit import HIDDEN, Emitter, llvm_type
+from kgrun.runtime.compile.ptx.context import HIDDEN, llvm_type
+from kgrun.runtime.compile.ptx.emit import Emitter
+from kgrun.runtime.compile.ptx.quick_values import LOOKS
 from kgrun.runtime.compile.ptx.rules import Rule
 from kgrun.runtime.compile.ptx.syntax import Instruction, Param
 
@@ -107,7 +109,7 @@ def trap(e: Emitter, i: Instruction) -> None:
 def return_from(e: Emitter, i: Instruction) -> None:
     """ret and exit; a kernel's step answers -1, "this thread has ended"."""
     if e.function.is_entry:
-        e.line("ret i32 -1")
+        e.line(f"ret i32 {e.value('load i32, ptr %look.found') if e.look in LOOKS else '-1'}")
         return
     if i.parts[0] == "exit":
         raise e.fail("exit inside a function")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kgrun.runtime.compile.ptx import floats, halves, integers
-from kgrun.runtime.compile.ptx.emit import Emitter, llvm_type
+from kgrun.runtime.compile.ptx.context import llvm_type
+from kgrun.runtime.compile.ptx.emit import Emitter
 from kgrun.runtime.compile.ptx.rules import Rule, class_of, value_type
 from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction, vector_elements
 

@@ -2,87 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from kgrun.runtime.compile.ptx.context import SHARED_CODE, WIDTHS, Program, Unsupported, chain, llvm_type
 from kgrun.runtime.compile.ptx.immediates import immediate
 from kgrun.runtime.compile.ptx.layout import BLOCK, LAUNCH, offset_of
-from kgrun.runtime.compile.ptx.parse import Module
-from kgrun.runtime.compile.ptx.syntax import NOWHERE, SIZES, Function, Instruction, Location
+from kgrun.runtime.compile.ptx.syntax import NOWHERE, Function, Instruction
 
-
-class Unsupported(Exception):
-    """An operation that does not run on the CPU; carries what and where."""
-
-    def __init__(self, operation: str, location: Location = NOWHERE) -> None:
-        super().__init__(operation)
-        self.operation = operation
-        self.location = location
-
-
-def llvm_type(ptx: str) -> str:
-    """The LLVM type that holds a PTX type's bits: floats as themselves, everything else as an integer."""
-    if ptx == "pred":
-        return "i1"
-    if ptx in ("f32", "f64"):
-        return "float" if ptx == "f32" else "double"
-    return f"i{8 * SIZES[ptx]}"
-
-
-_WIDTHS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "float": 32, "double": 64, "half": 16}
-
-# What every device function gets beside its own parameters.
-HIDDEN = (
-    ("ptr", "%L"),
-    ("ptr", "%B"),
-    ("i32", "%t"),
-    ("i32", "%tx"),
-    ("i32", "%ty"),
-    ("i32", "%tz"),
-    ("i32", "%cx"),
-    ("i32", "%cy"),
-    ("i32", "%cz"),
-    ("ptr", "%S"),  # the block's shared memory
-    ("ptr", "%Z"),  # null, but LLVM must not know: address arithmetic stays a pointer's, which its loop passes need
-)
-# Functions of the runtime that kernels share, in the parts that are compiled apart: what every launch needs, what
-# checked launches need, what kernels with matrix instructions need.
-CORE_CODE = ("kg_run", "kg_vprintf", "kg_assert", "kg_trap")
-CHECKING_CODE = ("kg_access", "kg_fence", "kg_copy_async")
-MATRIX_CODE = ("kg_collect_matrix",)
-SHARED_CODE = frozenset((*CORE_CODE, *CHECKING_CODE, *MATRIX_CODE))
-# Functions of the runtime whose loop iterations are independent of each other.
-PARALLEL = frozenset(("kg_shuffle_all", "kg_masks_miss"))
-HIDDEN_PARAMETERS = ", ".join(f"{kind} {name}" for kind, name in HIDDEN)
-
-
-@dataclass
-class Program:
-    """What the lowering of one kernel gathers: needed functions, sites, states, module addresses."""
-
-    module: Module
-    checks: frozenset[str]
-    addresses: dict[str, int]  # module variable to its offset from the module's memory
-    shared: dict[str, int]  # shared variable to its offset in the block's shared memory
-    runtime: Module | None  # the runtime's own functions
-    sites: list[tuple[Location, str]] = field(default_factory=list)
-    site_numbers: dict[Instruction, int] = field(default_factory=dict)
-    needed: list[tuple[str, bool]] = field(default_factory=list)  # (function, is of the runtime)
-    intrinsics: dict[str, str] = field(default_factory=dict)
-
-    def need(self, name: str, of_runtime: bool) -> None:
-        if (name, of_runtime) not in self.needed:
-            self.needed.append((name, of_runtime))
-
-    def declare(self, name: str, signature: str) -> None:
-        """An LLVM intrinsic or outside function: `signature` is `double(double, double)`."""
-        self.intrinsics[name] = signature
-
-    def site(self, instruction: Instruction, what: str = "") -> int:
-        """The number by which a fault names an instruction."""
-        if instruction not in self.site_numbers:
-            self.site_numbers[instruction] = len(self.sites)
-            self.sites.append((instruction.location, what or instruction.opcode))
-        return self.site_numbers[instruction]
+if TYPE_CHECKING:
+    from kgrun.runtime.compile.ptx.provenance import Group
 
 
 class Emitter:
@@ -98,7 +26,24 @@ class Emitter:
         self.known: dict[str, str] = {}  # register to its value in this basic block
         self.here: Instruction | None = None
         self.metadata = ""  # appended to accesses of memory that other threads may see
+        self.look = "run" if program.quick and not bare else "plain"  # see quick.py
+        self.lean = False  # whether accesses are tested out of line: for bodies that seldom run
+        self.stops = False  # whether a thread may end at a suspected fault
+        self.index = -1  # of the instruction at hand
+        self.displacement = 0  # of the address at hand
+        self.groups: dict[int, Group | None] = {}  # accesses whose bounds are tested together
+        self.fresh = False  # whether the state at hand begins with all threads behind one barrier
         self._declared: set[str] = set()
+        self._at_entry: set[str] = set()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the runtime follows every access."""
+        return bool(self.program.checks) and self.program.quick is None and not self.bare
+
+    def origin(self, operand: str) -> str:
+        """What the address `[register+n]` or `[symbol+n]` is made from, as far as that is clear; else empty."""
+        return ""
 
     # -- text ----------------------------------------------------------------------------------------------------
     def line(self, text: str) -> None:
@@ -115,6 +60,10 @@ class Emitter:
         self.known.clear()
         self.lines.append(f"{name}:")
 
+    def keep_label(self, name: str) -> None:
+        """A label that is reached from the code above it alone: what was read there is still known."""
+        self.lines.append(f"{name}:")
+
     def fresh_label(self, stem: str) -> str:
         self.counter += 1
         return f"{stem}{self.counter}"
@@ -127,10 +76,25 @@ class Emitter:
 
     def restart(self) -> None:
         """Forget the text, for another function over the same registers."""
-        self.lines, self.entry, self.known, self._declared = [], [], {}, set()
+        self.lines, self.entry, self.known, self._declared, self.stops = [], [], {}, set(), False
+        self._at_entry = set()
 
     def fail(self, operation: str) -> Unsupported:
         return Unsupported(operation, self.here.location if self.here else NOWHERE)
+
+    def at_entry(self, name: str, *texts: str) -> str:
+        """A value computed on entry to the body: `texts` in their order, in which `%%` stands for the one before."""
+        if name not in self._at_entry:
+            self._at_entry.add(name)
+            self.entry += chain(name, texts)
+        return name
+
+    def hoisted(self, name: str, kind: str, *texts: str) -> str:
+        """`at_entry` for a value of the block or the launch, which a kernel's bodies get as a parameter."""
+        if not self.function.is_entry:
+            return self.at_entry(name, *texts)
+        self.program.hoisted[name] = kind, texts
+        return name
 
     def alloca(self, name: str, kind: str, align: int = 0) -> None:
         self.entry.append(f"  {name} = alloca {kind}" + (f", align {align}" if align else ""))
@@ -179,7 +143,7 @@ class Emitter:
             return value
         if have == "ptr":
             return self.value(f"ptrtoint ptr {value} to {want}")
-        before, after = _WIDTHS[have], _WIDTHS[want]
+        before, after = WIDTHS[have], WIDTHS[want]
         if have in ("float", "double", "half"):
             value, have = self.value(f"bitcast {have} {value} to i{before}"), f"i{before}"
         if before != after:

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from functools import cache
 
-from kgrun.runtime.compile.ptx.emit import Unsupported
+from kgrun.runtime.compile.ptx.context import Unsupported
 from kgrun.runtime.compile.ptx.flow import is_suspend
 from kgrun.runtime.compile.ptx.parse import Module
 from kgrun.runtime.compile.ptx.syntax import Function, Instruction

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kgrun.runtime.compile.ptx.emit import Emitter, llvm_type
+from kgrun.runtime.compile.ptx.context import llvm_type
+from kgrun.runtime.compile.ptx.emit import Emitter
 from kgrun.runtime.compile.ptx.immediates import immediate
 from kgrun.runtime.compile.ptx.rules import Rule, value_type
 from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction

@@ -16,8 +16,11 @@ import numpy as np
 from kgrun.graphs.errors import TimeoutExpired, UsageError
 from kgrun.runtime.compile.ptx import printf, runtime, workers
 from kgrun.runtime.compile.ptx.layout import BlockRecord, BufferRecord, FaultRecord, LaunchRecord
+from kgrun.runtime.compile.ptx.quick_launch import BufferInfo, QuickLaunch
 from kgrun.runtime.compile.ptx.syntax import align_up
 from kgrun.runtime.compile.ptx.waits import MAIL_WORDS
+
+__all__ = ["BufferInfo", "Dim3", "Geometry", "RawResult", "run"]
 
 Dim3 = tuple[int, int, int]
 Progress = Callable[[float, float], None]  # (fraction of the blocks begun, seconds so far)
@@ -29,17 +32,6 @@ _STOP_PATIENCE_S = 1.0
 _LOOK_S = 1.0
 
 _Array = np.ndarray[Any, np.dtype[np.uint8]]
-
-
-@dataclass(frozen=True)
-class BufferInfo:
-    """Device memory that a kernel may touch; `initialised` says whether it holds data before the launch."""
-
-    name: str
-    address: int
-    nbytes: int
-    readonly: bool = False
-    initialised: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,6 +62,8 @@ class RawResult:
     grid: Dim3
     block: Dim3
     shared_addresses: list[int] = field(default_factory=list)
+    suspect: bool = False  # of a quick pass: there may be a fault
+    unsure: bool = False  # of one that only looked: that did not say enough
 
 
 def _zeros(nbytes: int) -> tuple[_Array, int]:
@@ -91,31 +85,42 @@ def run(
     threads: int | None,
     timeout_s: float | None,
     on_progress: Progress | None = None,
+    quick: QuickLaunch | None = None,
 ) -> RawResult:
-    """Launch and wait. Raises `UsageError` for an impossible launch and `TimeoutExpired`."""
+    """Launch and wait; with `quick`, only to find out whether there may be a fault.
+
+    Raises `UsageError` for an impossible launch and `TimeoutExpired`.
+    """
     blocks = grid[0] * grid[1] * grid[2]
     if min(*grid, *block) < 1 or block[0] * block[1] * block[2] > 1024:
         raise UsageError(f"a grid of {grid} blocks of {block} threads cannot be launched", code="KG210")
     keep: list[Any] = []
     launch = LaunchRecord()
     _fill_launch(launch, geometry, grid, block, shared_bytes, args, keep)
-    _fill_checks(launch, geometry, buffers, checks, blocks, shared_bytes, keep)
+    _fill_checks(launch, geometry, buffers, checks, blocks, shared_bytes, keep, quick is not None)
     _fill_schedule(launch, schedule, blocks)
     printed = printf.Collector()
     keep.append(printed)
     launch.print = printed.address
-    count = 1 if checks or schedule != "forward" else min(threads or os.cpu_count() or 1, blocks)
+    count = 1 if (checks and quick is None) or schedule != "forward" else min(threads or os.cpu_count() or 1, blocks)
     slots = min(blocks, _SPIN_SLOTS) if geometry.spins else 1
     launch.workers = count
+    launch.chunk = 1
     work = []
+    if quick is not None:
+        quick.prepare(launch, buffers, count, geometry.spins)
     for worker in range(count):
-        records, addresses = _work_area(launch, geometry, slots, checks, worker, keep)
+        records, addresses = _work_area(launch, geometry, slots, checks, worker, keep, quick)
         work.append((ctypes.addressof(records), addresses))
     watch = _Watch(launch, blocks, timeout_s, on_progress)
     _run_workers(watch, [address for address, _ in work], slots, keep)
+    unsure = bool(launch.unsure)
+    suspect = bool(launch.suspect or (quick is not None and (launch.fault_count or quick.workers_meet())))
     faults = (FaultRecord * _FAULT_CAPACITY).from_address(launch.faults)
     found = [FaultRecord.from_buffer_copy(faults[number]) for number in range(launch.fault_count)]
-    return RawResult(found, printed.text(), grid, block, [a for _, addresses in work for a in addresses])
+    return RawResult(
+        found, printed.text(), grid, block, [a for _, addresses in work for a in addresses], suspect, unsure
+    )
 
 
 def _fill_launch(
@@ -145,6 +150,7 @@ def _fill_checks(
     blocks: int,
     shared_bytes: int,
     keep: list[Any],
+    quick: bool,
 ) -> None:
     faults, launch.faults = _zeros(ctypes.sizeof(FaultRecord) * _FAULT_CAPACITY)
     keep.append(faults)
@@ -156,7 +162,7 @@ def _fill_checks(
     launch.shared_ranges = _keep_bytes(np.array(ranges, np.uint32).tobytes() or bytes(8), keep)
     launch.shared_range_count = len(ranges)
     launch.releases = _keep_bytes(bytes(4 * blocks), keep)
-    shadowed = bool(checks & {"race", "init"})
+    shadowed = bool(checks & {"race", "init"}) and not quick
     rows = (BufferRecord * max(1, len(buffers)))()
     keep.append(rows)
     order = sorted(range(len(buffers)), key=lambda number: buffers[number].address)
@@ -189,12 +195,20 @@ def _fill_schedule(launch: Any, schedule: str, blocks: int) -> None:
 
 
 def _work_area(
-    launch: Any, geometry: Geometry, slots: int, checks: frozenset[str], worker: int, keep: list[Any]
+    launch: Any,
+    geometry: Geometry,
+    slots: int,
+    checks: frozenset[str],
+    worker: int,
+    keep: list[Any],
+    quick: QuickLaunch | None,
 ) -> tuple[Any, list[int]]:
     """`slots` block records with memory behind them."""
     threads, warps = int(launch.threads), int(launch.warps)
     shared = int(launch.shared_bytes)
     shadow = SHADOW_BYTES * (align_up(shared, 4) // 4) if checks & {"race", "init"} else 0
+    if quick is not None:
+        shadow = 2 * quick.shared_half(shared)
     waits = geometry.waits
     sizes = {
         "shared": shared + 256,
@@ -206,6 +220,7 @@ def _work_area(
         "alive": 4 * warps,
         "uniform": 4 * warps,
         "warp_epochs": 4 * warps,
+        "warp_lows": 4 * warps if quick is not None else 0,
         "arrivals": 64,
         "order": 4 * max(threads, 32),
         "shadow": shadow,
@@ -223,6 +238,8 @@ def _work_area(
             address += align_up(size, 256)
         record.random = int(launch.seed) * 1_000_003 + worker * 64 + slot
         addresses.append(record.shared)
+    if quick is not None:
+        quick.fill(records, worker, shared)
     return records, addresses
 
 

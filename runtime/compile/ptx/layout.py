@@ -51,6 +51,14 @@ LAUNCH = (
     ("frame_bytes", "u64"),  # per thread
     ("releases", "u64"),  # u32 per block: when it last released, for the race check
     ("time", "u64"),  # atomics and fences so far
+    ("quick", "u32"),  # 1: the quick pass of a checked launch, which only says whether there may be a fault
+    ("suspect", "u32"),  # set by the quick pass: there may be one
+    ("shift", "u32"),  # of the quick pass: a stamp is kept for each 1 << shift bytes of global memory
+    ("shared_shift", "u32"),  # the same of shared memory
+    ("dynamic_bytes", "u64"),  # of dynamic shared memory
+    ("chunk", "u64"),  # blocks that a worker takes at once
+    ("only", "u32"),  # of the quick pass: 1 only looks at states that can be looked at, 2 only runs them
+    ("unsure", "u32"),  # set where only looking was not enough
 )
 
 # One block in flight: a worker's own working memory.
@@ -82,6 +90,35 @@ BLOCK = (
     ("synced", "u64"),  # u32 pairs per thread: when it last released, when it last acquired
     ("started", "u32"),
     ("idle", "u32"),  # rounds in which only spinning threads ran
+    ("taken", "u64"),  # of a worker's first record: blocks it has taken and not begun, [taken, taken_end)
+    ("taken_end", "u64"),
+    # Of the quick pass. A stamp is a moment of the worker's time << 11, beside who was there then: see quick.cu.
+    ("worker", "u64"),  # the worker's first record, whose `ticks` count
+    ("slots", "u64"),  # SLOT records
+    ("area", "u64"),  # stamps of global memory: of writers, behind them of readers
+    ("area_bytes", "u64"),  # of one half
+    ("shared_reads", "u64"),  # from `shadow`, where stamps of writers lie, to those of readers
+    ("warp_lows", "u64"),  # u32 per warp: stamp of its last synchronisation
+    ("ticks", "u32"),
+    ("now", "u32"),  # the present stamp, with nobody in it
+    ("low", "u32"),  # older stamps are of earlier launches
+    ("block_low", "u32"),  # older ones are of other blocks
+    ("barrier_low", "u32"),  # older ones are of before the last barrier
+    ("sync_low", "u32"),  # older ones are of before the last moment at which every warp synchronised
+    ("complete", "u32"),  # whether all of shared memory was written
+    ("noted", "u32"),  # whether stamps of readers have been written since the launch began
+    ("aliased", "u32"),  # whether stamps matter for memory that the kernel only reads through this argument
+    ("reserved2", "u32"),
+)
+
+# What the quick pass knows of the memory that an argument points into.
+SLOT = (
+    ("begin", "u64"),
+    ("bytes", "u64"),  # that may be read; 0: the argument points nowhere
+    ("writable", "u64"),  # that may be written
+    ("stamps", "u64"),  # of writers, or 0
+    ("floor", "u32"),  # a stamp below this says that what was read holds data; 0 where nothing does at first
+    ("reserved", "u32"),
 )
 
 BUFFER = (
@@ -120,7 +157,7 @@ SHADOW = (
     ("valid", "u32"),  # bit per byte: somebody wrote it; above them, of shared memory, the block that the record is of
 )
 
-RECORDS = {"Launch": LAUNCH, "Block": BLOCK, "Buffer": BUFFER, "Fault": FAULT, "Shadow": SHADOW}
+RECORDS = {"Launch": LAUNCH, "Block": BLOCK, "Slot": SLOT, "Buffer": BUFFER, "Fault": FAULT, "Shadow": SHADOW}
 FAULT_KINDS = (
     "out-of-bounds",
     "read-only-write",
@@ -178,4 +215,5 @@ def c_text() -> str:
 LaunchRecord = structure("Launch")
 BlockRecord = structure("Block")
 BufferRecord = structure("Buffer")
+SlotRecord = structure("Slot")
 FaultRecord = structure("Fault")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgrun.runtime.compile.ptx import control, region
-from kgrun.runtime.compile.ptx.emit import HIDDEN_PARAMETERS, PARALLEL, SHARED_CODE, Program
+from kgrun.runtime.compile.ptx.context import HIDDEN_PARAMETERS, PARALLEL, SHARED_CODE, Program
 from kgrun.runtime.compile.ptx.flow import build_flow
 from kgrun.runtime.compile.ptx.inline import inline_waiting
-from kgrun.runtime.compile.ptx.layout import BLOCK, offset_of
+from kgrun.runtime.compile.ptx.layout import BLOCK, SlotRecord, offset_of
 from kgrun.runtime.compile.ptx.lowering import Lowering
 from kgrun.runtime.compile.ptx.parse import Module
+from kgrun.runtime.compile.ptx.quick_values import PLAIN, RUN, Quick
+from kgrun.runtime.compile.ptx.survey import inspections_of, plain_barriers, quick_settings
 from kgrun.runtime.compile.ptx.syntax import Function, Location, align_up
 
 _LARGE = 800_000  # characters of LLVM text from which on loops over threads would take too long to compile
@@ -30,6 +33,9 @@ class Lowered:
     waits: bool
     spins: bool
     looped: bool
+    slots: list[str]
+    quick: Quick | None
+    whole: bool  # whether the quick pass can look at all of it before any of it runs
 
 
 def lower_kernel(
@@ -41,31 +47,45 @@ def lower_kernel(
     shared: dict[str, int],
     checks: frozenset[str],
     looped: bool,
+    sizes: dict[str, int] | None = None,
 ) -> Lowered:
     """The LLVM module of one kernel; `looped` asks for loops over threads that LLVM may vectorise.
+
+    With `sizes`, bytes of the shared variables, it is the module of the quick pass of a checked launch.
 
     Raises `Unsupported` for an operation that does not run on the CPU.
     """
     program = Program(module, checks, addresses, shared, runtime)
     function = inline_waiting(module, entry)
-    lowering = Lowering(program, function, False, build_flow(function))
-    if looped:
-        lowering.metadata = ", !llvm.access.group !1"
-    parts = []
-    for state in range(len(lowering.kinds)):
-        lowering.restart()
-        local_bytes = _place_local(lowering, function)
-        _call_variables(lowering, function)
-        lowering.walk(state)
-        parts.append(_body_text(lowering, state))
+    flow = build_flow(function)
+    if sizes is not None:
+        program.quick = quick_settings(module, function, flow, checks, shared, sizes, addresses)
+    lowering = Lowering(program, function, False, flow)
+    states, local_bytes = len(lowering.kinds), 0
+    inspections = inspections_of(lowering, program.quick) if program.quick and looped else [None] * states
+    own = RUN if program.quick else PLAIN
+    parts: list[str] = []
+    for state, inspection in enumerate(inspections):
+        lowering.lean = inspection is not None
+        local_bytes, part = _body(lowering, function, state, f"kg_body{state}", own, looped)
+        parts.append(part)
     looped = looped and sum(len(part) for part in parts) < _LARGE
-    parts.append(region.entry_points(len(lowering.kinds), looped, _args_size(function)))
+    if not looped:
+        inspections = [None] * states
+    for state, inspection in enumerate(inspections):
+        looks = (PLAIN, *inspection.looks) if inspection else ()
+        parts += [_body(lowering, function, state, f"kg_{look}{state}", look, looped)[1] for look in looks]
+    if any(inspections):
+        program.declare("kg_suspect", "void (i64)")
+        program.declare("kg_look_complete", "void (i64, i64)")
+    parts.append(region.entry_points(states, looped, _args_size(function), inspections))
     if looped:
         program.declare("llvm.smin.i32", "i32 (i32, i32)")
         program.declare("llvm.smax.i32", "i32 (i32, i32)")
+    parts.append(f"!13 = !{{i64 {ctypes.sizeof(SlotRecord) * max(1, len(program.slots))}}}\n!14 = !{{i64 8}}")
     parts.append(_rest(program))
     return Lowered(
-        "\n".join(parts),
+        region.with_hoisted("\n".join(parts), program.hoisted),
         lowering.kinds,
         lowering.places,
         program.sites,
@@ -74,7 +94,22 @@ def lower_kernel(
         bool(lowering.points),
         bool(lowering.spins),
         looped,
+        list(program.slots),
+        program.quick,
+        states == 1 and any(inspections),
     )
+
+
+def _body(lowering: Lowering, function: Function, state: int, name: str, look: str, looped: bool) -> tuple[int, str]:
+    """(bytes of local memory, text) of the function `name`: the kernel from `state` on, written in the way `look`."""
+    lowering.restart()
+    lowering.look = look
+    lowering.fresh = state == 0 or lowering.points[state - 1] in plain_barriers(lowering.flow)
+    lowering.metadata = ", !llvm.access.group !1" if looped and look != RUN else ""
+    local_bytes = _place_local(lowering, function)
+    _call_variables(lowering, function)
+    lowering.walk(state)
+    return local_bytes, _body_text(lowering, name)
 
 
 def lower_runtime(runtime: Module, names: Sequence[str]) -> str:
@@ -144,7 +179,7 @@ def _place_local(lowering: Lowering, function: Function) -> int:
     return align_up(offset, 16)
 
 
-def _body_text(lowering: Lowering, state: int) -> str:
+def _body_text(lowering: Lowering, name: str) -> str:
     """The kernel from one state on: runs one thread to its next suspend point and answers that state."""
     prologue = [
         f"  %M.at = getelementptr i8, ptr %B, i64 {offset_of(BLOCK, 'mail')}",
@@ -157,7 +192,7 @@ def _body_text(lowering: Lowering, state: int) -> str:
         "  %local.start = mul i64 %t64, %LB",
         "  %local = getelementptr i8, ptr %local.all, i64 %local.start",
     ]
-    head = f"define internal i32 @kg_body{state}({HIDDEN_PARAMETERS}, ptr %P, i64 %T, i64 %LB) {{"
+    head = f"define internal i32 @{name}({HIDDEN_PARAMETERS}, ptr %P, i64 %T, i64 %LB{region.HOISTED}) {{"
     return "\n".join([head, "entry:", *prologue, *lowering.entry, *lowering.lines, "}"])
 
 

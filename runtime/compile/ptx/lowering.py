@@ -11,16 +11,19 @@ from kgrun.runtime.compile.ptx import (
     integers,
     mbarrier,
     memory,
+    provenance,
     region,
     remat,
     warp,
     wmma,
 )
-from kgrun.runtime.compile.ptx.emit import Emitter, Program, llvm_type
+from kgrun.runtime.compile.ptx.context import Program, llvm_type
+from kgrun.runtime.compile.ptx.emit import Emitter
 from kgrun.runtime.compile.ptx.flow import Flow, is_suspend, live_across
 from kgrun.runtime.compile.ptx.layout import KIND_NUMBERS
+from kgrun.runtime.compile.ptx.quick_values import LOOKS
 from kgrun.runtime.compile.ptx.rules import Rule, class_of, value_type
-from kgrun.runtime.compile.ptx.syntax import NOWHERE, Function, Instruction, Location, align_up
+from kgrun.runtime.compile.ptx.syntax import NOWHERE, Function, Instruction, Location, align_up, parse_address
 from kgrun.runtime.compile.ptx.waits import Wait
 
 RULES: dict[str, Rule] = {
@@ -63,6 +66,9 @@ class Lowering(Emitter):
         self.live = {index: [name for name in names if name not in again] for index, names in live.items()}
         self.frame, self.frame_bytes = _frame(function, self.live)
         self.kinds = [0] * (len(self.points) + 1)
+        if program.quick is not None and not bare:
+            self._origins = provenance.origins(function, self._symbol)
+            self.groups = provenance.groups(flow)
         self._wanted: list[int] = []
 
     @property
@@ -73,6 +79,9 @@ class Lowering(Emitter):
     def walk(self, state: int = 0) -> None:
         """Emit what can run from `state` on."""
         self._wanted = []
+        if self.look in LOOKS:
+            self.alloca("%look.found", "i32")
+            self.entry.append("  store i32 0, ptr %look.found")
         if state == 0:
             self.jump(self._block(0))
         else:
@@ -80,6 +89,29 @@ class Lowering(Emitter):
         for number in self._wanted:  # grows on the way
             self.label(f"B{number}")
             self._rest_of(number, self.flow.blocks[number].start)
+        if self.stops:
+            self.label("suspect")
+            self.line(f"call void @kg_suspect(i64 {self.value('ptrtoint ptr %L to i64')})")
+            self.program.declare("kg_suspect", "void (i64)")
+            kind = "i32" if self.function.is_entry else control.result_type(self.function.results)
+            if self.function.is_entry:
+                self.line("ret i32 -1")
+            else:
+                self.line(
+                    "ret void" if kind == "void" else f"ret {kind} {'0.0' if kind in ('float', 'double') else '0'}"
+                )
+
+    def origin(self, operand: str) -> str:
+        """See Emitter; an address that comes in as a function's parameter has no clear origin."""
+        if not operand:
+            return ""
+        base = parse_address(operand)[0]
+        return self._origins.get(base) or self._symbol(base)
+
+    def _symbol(self, name: str) -> str:
+        if name in self.program.shared:
+            return f"shared:{name}"
+        return f"global:{name}" if name in self.program.addresses and name not in self.function.registers else ""
 
     def _block(self, number: int) -> str:
         """The label of a block, which is emitted because of this."""
@@ -99,6 +131,7 @@ class Lowering(Emitter):
     def instruction(self, index: int, number: int) -> bool:
         """Emit one instruction; True where it ends its block."""
         i = self.here = self.flow.instructions[index]
+        self.index = index
         head = i.parts[0]
         if head in _JUMPS:
             return self._jump(i, number)
@@ -118,6 +151,9 @@ class Lowering(Emitter):
         if is_suspend(i):
             if not self.function.is_entry:
                 raise self.fail(f"{i.opcode} inside a function that is not inlined")
+            if self.look in LOOKS:
+                control.return_from(self, i)
+                return True
             self._suspend(warp.wait_of(self, i), index)
             return True
         rule = RULES.get(i.parts[0]) or RULES.get(f"{i.parts[0]}:{class_of(value_type(i))}")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from kgrun.runtime.compile.ptx.emit import Emitter, llvm_type
+from kgrun.runtime.compile.ptx.context import llvm_type
+from kgrun.runtime.compile.ptx.emit import Emitter
+from kgrun.runtime.compile.ptx.quick import guard
+from kgrun.runtime.compile.ptx.quick_values import ATOMIC, CAS, LOCAL, LOOKS, PLAIN, SHARED, WRITE, Access
 from kgrun.runtime.compile.ptx.rules import Rule, value_type
 from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction, parse_address, vector_elements
 
-WRITE, ATOMIC, SHARED, LOCAL, ASYNC, CAS = 1, 2, 4, 8, 16, 32  # flags of the runtime's access check
+__all__ = ["ATOMIC", "CAS", "RULES", "WRITE", "address", "pointer", "pointer_to", "space_of"]
 
+ASYNC = 16  # a flag of the runtime's access check, beside those of quick.py
 _SPACES = ("global", "shared", "local", "const", "param")
 _ORDERED = frozenset(("volatile", "acquire", "release", "relaxed", "mmio"))
 
@@ -68,7 +72,7 @@ def pointer(
     if space == "param":
         return parameter_pointer(e, operand)
     base, offset = address(e, operand, space)
-    return pointer_to(e, i, base, offset, space, size, flags, stored)
+    return pointer_to(e, i, base, offset, space, size, flags, stored, operand)
 
 
 def pointer_to(
@@ -80,15 +84,21 @@ def pointer_to(
     size: int,
     flags: int,
     stored: tuple[str, str] | None = None,
+    operand: str = "",
 ) -> str:
-    """`pointer` for an address that is computed already."""
+    """`pointer` for an address that is computed already, from `operand` where that is one access's own."""
     place = e.value(f"getelementptr i8, ptr {base}, i64 {offset}") if not e.bare else _bare_pointer(e, offset)
-    if e.bare or not e.program.checks or space == "const":
+    tested = e.exact or (e.program.quick is not None and e.look != PLAIN)
+    if e.bare or not tested or space == "const":
         return place
-    flags |= {"shared": SHARED, "local": LOCAL}.get(space, 0)
     if i.parts[0] in ("ld", "st") and _ORDERED.intersection(i.parts):
         # Volatile global accesses are how blocks signal each other; in shared memory they only hide a missing barrier.
         flags |= ATOMIC if "volatile" not in i.parts or space != "shared" else 0
+    if e.program.quick is not None:
+        e.displacement = parse_address(operand)[1] if operand else 0
+        guard(e, Access(space, place, offset, size, flags, e.origin(operand), stored))
+        return place
+    flags |= {"shared": SHARED, "local": LOCAL}.get(space, 0)
     site = e.program.site(i)
     value = e.convert_bits(*stored, f"i{8 * size}") if stored else "0"
     wide = value if not stored or size == 8 else e.value(f"zext i{8 * size} {value} to i64")
@@ -153,6 +163,9 @@ def load(e: Emitter, i: Instruction) -> None:
         at = e.value(f"getelementptr i8, ptr {place}, i64 {number * size}") if number else place
         if target == "_":
             continue
+        if e.look in LOOKS and space not in ("param", "const"):
+            e.write(target, "0.0" if e.register_type(target) in ("float", "double") else "0", e.register_type(target))
+            continue
         value = e.value(f"load {volatile}{kind}, ptr {at}, align {alignment}{note}")
         if "acquire" in i.parts:
             e.line("fence seq_cst")
@@ -177,8 +190,13 @@ def store(e: Emitter, i: Instruction) -> None:
     values = [e.read(source, kind) for source in sources]
     if "release" in i.parts:
         e.line("fence seq_cst")
-    checked = bool(e.program.checks) and not e.bare
-    place = "" if checked else pointer(e, i, i.operands[0], space, size * len(sources), WRITE)
+    if e.program.quick is not None and len(sources) == 1:
+        place, checked = pointer(e, i, i.operands[0], space, size, WRITE, (values[0], kind)), False
+    else:
+        checked = e.exact
+        place = "" if checked else pointer(e, i, i.operands[0], space, size * len(sources), WRITE)
+    if e.look in LOOKS and space != "param":
+        return
     for number, value in enumerate(values):
         if checked:  # element by element, to compare each with what is there
             base, displacement = parse_address(i.operands[0])
@@ -226,7 +244,7 @@ def _within(e: Emitter, value: str, start: str, size: str) -> str:
 
 
 def fence(e: Emitter, i: Instruction) -> None:
-    if e.program.checks and not e.bare:
+    if e.exact:
         e.runtime("kg_fence", "void", ("ptr", "%L"), ("ptr", "%B"), ("i32", "%t"))
     e.line("fence seq_cst")
 
@@ -257,10 +275,13 @@ def copy_async(e: Emitter, i: Instruction) -> None:
     base, offset = address(e, i.operands[1], "global")
     raw = e.value(f"getelementptr i8, ptr {base}, i64 {offset}")
     number = e.value(f"ptrtoint ptr {raw} to i64")
-    site = str(e.program.site(i)) if e.program.checks else "0"
+    site = str(e.program.site(i)) if e.exact else "0"
     numbers = [("i32", str(size)), ("i32", available), ("i32", site)]
     into = e.value(f"ptrtoint ptr {target} to i64")
     threads = [("ptr", "%L"), ("ptr", "%B"), ("i32", "%t")]
+    if e.program.quick is not None and e.look != PLAIN:
+        e.runtime("kg_quick_copy", "void", *threads, ("i64", into), ("i64", number), *numbers[:2])
+        return
     e.runtime("kg_copy_async", "void", *threads, ("i64", into), ("i64", number), *numbers)
 
 

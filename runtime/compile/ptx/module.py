@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib import resources
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kgrun.graphs.errors import CompileError, DeviceUnavailable, Place, UsageError, did_you_mean
-from kgrun.runtime.compile.cache import CompileCache, default_cache, digest_key
-from kgrun.runtime.compile.ptx import emit, faults, jit, lower, runtime
+from kgrun.runtime.compile.cache import default_cache, digest_key
+from kgrun.runtime.compile.ptx import context, faults, jit, lower, runtime
 from kgrun.runtime.compile.ptx import launch as launching
-from kgrun.runtime.compile.ptx.emit import Unsupported
+from kgrun.runtime.compile.ptx.compiled import CompiledKernel, keep, own_digest, unpack
+from kgrun.runtime.compile.ptx.context import Unsupported
 from kgrun.runtime.compile.ptx.faults import Fault
 from kgrun.runtime.compile.ptx.launch import BufferInfo, Dim3, Geometry
 from kgrun.runtime.compile.ptx.layout import KIND_NUMBERS
 from kgrun.runtime.compile.ptx.parse import Module, parse_module
+from kgrun.runtime.compile.ptx.quick_launch import QuickLaunch, run_quick
 from kgrun.runtime.compile.ptx.syntax import Param, Variable, align_up
 
+PLAIN, EXACT, QUICK = "plain", "exact", "quick"  # how a launch runs: see the docs page on checks
 CHECKS = frozenset(launching.CHECK_BITS)
-_RED_ZONE = 256  # bytes between shared variables where accesses are checked
-_DYNAMIC_ALIGNMENT = 128
+_RED_ZONE, _DYNAMIC_ALIGNMENT = 256, 128  # bytes between shared variables where accesses are checked
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,6 @@ class LaunchResult:
 
     faults: list[Fault]
     printf_text: str
-
-
-@dataclass
-class CompiledKernel:
-    """A kernel's object code and what a launch must know of it; what the object cache holds."""
-
-    code: bytes
-    kinds: list[int]
-    places: list[tuple[str, int]]
-    sites: list[tuple[str, int, str]]
-    frame_bytes: int
-    local_bytes: int
-    waits: bool
-    spins: bool
-    looped: bool
 
 
 @dataclass
@@ -66,7 +51,9 @@ class PtxKernel:
     _offsets: dict[str, int] = field(default_factory=dict)
     _ranges: list[tuple[int, int]] = field(default_factory=list)
     _static_end: int = 0
-    _compiled: dict[bool, tuple[CompiledKernel, Any]] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)  # of shared variables
+    _compiled: dict[tuple[str, bool], tuple[CompiledKernel, Any]] = field(default_factory=dict)
+    _doubtful: bool = False  # whether the quick pass could not clear a launch without faults
 
     @property
     def args_size(self) -> int:
@@ -75,18 +62,22 @@ class PtxKernel:
 
     def prepare(self, *, looped: bool = True) -> None:
         """Compile now; raises `DeviceUnavailable` for an operation that does not run on the CPU."""
-        looped = looped and not self.module.checks
-        if looped not in self._compiled:
+        self._prepare(PLAIN if not self.module.checks else EXACT if self._doubtful else QUICK, looped)
+
+    def _prepare(self, mode: str, looped: bool) -> tuple[CompiledKernel, Any]:
+        looped = looped and mode != EXACT
+        if (mode, looped) not in self._compiled:
             ahead = threading.Thread(target=runtime.prepare_ahead)  # the first time, it is compiled beside the kernel
             ahead.start()
             try:
-                compiled = self.module._compile(self, looped)
+                compiled = self.module._compile(self, mode, looped)
             finally:
                 ahead.join()
             runtime.worker()  # whose functions the code below calls
-            if self.module.checks:
-                runtime.addresses(emit.CHECKING_CODE)
-            self._compiled[looped] = compiled, jit.LoadedCode(compiled.code)
+            if mode != PLAIN:
+                runtime.addresses(context.CHECKING_CODE if mode == EXACT else context.QUICK_CODE)
+            self._compiled[mode, looped] = compiled, jit.LoadedCode(compiled.code)
+        return self._compiled[mode, looped]
 
     def launch(
         self,
@@ -113,9 +104,35 @@ class PtxKernel:
         count = block[0] * block[1] * block[2]
         if self.max_threads is not None and count > self.max_threads:
             raise UsageError(f"{self.name} allows {self.max_threads} threads a block, got {count}", code="KG213")
-        looped = schedule == "forward" and not self.module.checks
-        self.prepare(looped=looped)
-        compiled, code = self._compiled[looped]
+        run = partial(
+            self._run, grid, block, shared_bytes, args, [*buffers, *self.module.memory_buffers()],
+            schedule=schedule, threads=threads, timeout_s=timeout_s, on_progress=on_progress,
+        )  # fmt: skip
+        passes = [PLAIN] if not self.module.checks else [EXACT] if self._doubtful else [QUICK, EXACT]
+        for mode in passes:
+            result = run(mode)
+            if result is not None:
+                break
+        assert result is not None, "only the quick pass leaves a question open"
+        self._doubtful |= mode == EXACT and not result.faults
+        return result
+
+    def _run(
+        self,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        args: bytes,
+        every: list[BufferInfo],
+        mode: str,
+        *,
+        schedule: str,
+        threads: int | None,
+        timeout_s: float | None,
+        on_progress: launching.Progress | None,
+    ) -> LaunchResult | None:
+        """One pass over a launch; None where the quick pass suspects a fault, with memory as it was before."""
+        compiled, code = self._prepare(mode, schedule == "forward")
         dynamic = align_up(self._static_end, _DYNAMIC_ALIGNMENT)
         ranges = [*self._ranges, *([(dynamic, dynamic + shared_bytes)] if shared_bytes else [])]
         geometry = Geometry(
@@ -133,8 +150,8 @@ class PtxKernel:
             self.module.memory_address,
             _matrix_code(compiled.kinds),
         )
-        every = [*buffers, *self.module.memory_buffers()]
-        result = launching.run(
+        launch = partial(
+            launching.run,
             geometry,
             grid,
             block,
@@ -147,8 +164,28 @@ class PtxKernel:
             timeout_s=timeout_s,
             on_progress=on_progress,
         )
+        if mode == QUICK:
+            quick = self._quick_launch(compiled, args, shared_bytes)
+            found = run_quick(launch, quick, every, whole=compiled.whole and compiled.looped)
+            if found is None:
+                return None
+            result = found
+        else:
+            result = launch()
         words = faults.Words(self.name, compiled.sites, compiled.places, every, self._shared_words(ranges))
         return LaunchResult([words.describe(raw, result) for raw in result.faults], result.text)
+
+    def _quick_launch(self, compiled: CompiledKernel, args: bytes, shared_bytes: int) -> QuickLaunch:
+        """What the quick pass needs of this launch: where the origins of the kernel's addresses point."""
+        pointers: list[tuple[int, bool]] = []
+        for origin in compiled.slots:
+            kind, _, name = origin.partition(":")
+            if kind == "param":
+                (address,) = struct.unpack_from("<Q", args, int(name))
+            else:
+                address = self.module.symbol(name)[0]
+            pointers.append((address, origin in compiled.written))
+        return QuickLaunch(pointers, compiled.anywhere, self.module.checks, compiled.shifts, shared_bytes)
 
     def _shared_words(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
         """(name, begin, end) of each shared variable; the dynamic one has the launch's own size."""
@@ -219,7 +256,8 @@ class PtxModule:
         ranges = [(offsets[v.name], offsets[v.name] + v.size) for v in static]
         offsets |= {variable.name: align_up(end, _DYNAMIC_ALIGNMENT) for variable in dynamic}
         tight = _place(static, 0)[1]
-        return PtxKernel(self, entry, function.params, function.max_threads, tight, offsets, ranges, end)
+        sizes = {variable.name: variable.size for variable in variables}
+        return PtxKernel(self, entry, function.params, function.max_threads, tight, offsets, ranges, end, sizes)
 
     def _reached(self, entry: str) -> list[str]:
         """`entry` and the functions that it or another of them names."""
@@ -241,12 +279,13 @@ class PtxModule:
                     pointer = struct.pack("<Q", self.memory_address + self.addresses[symbol] + addend)
                     self._memory[start + offset + place : start + offset + place + 8] = np.frombuffer(pointer, np.uint8)
 
-    def _compile(self, kernel: PtxKernel, looped: bool) -> CompiledKernel:
+    def _compile(self, kernel: PtxKernel, mode: str, looped: bool) -> CompiledKernel:
         store = default_cache()
-        parts = [kernel.name, self._digest, ",".join(sorted(self.checks)), str(looped), _own_digest(), jit.identity()]
+        checks = ",".join(sorted(self.checks))
+        parts = [kernel.name, self._digest, checks, mode, str(looped), own_digest(), jit.identity()]
         key = digest_key(["cpu-kernel", *parts])
         if (found := store.get(key)) is not None:
-            return _unpack(found)
+            return unpack(found)
         try:
             lowered = lower.lower_kernel(
                 self.parsed,
@@ -256,6 +295,7 @@ class PtxModule:
                 shared=kernel._offsets,
                 checks=self.checks,
                 looped=looped,
+                sizes=dict(kernel._sizes) if mode == QUICK else None,
             )
         except Unsupported as error:
             raise _unsupported(error, kernel.name, self.parsed.name) from error
@@ -270,7 +310,11 @@ class PtxModule:
             lowered.spins,
             lowered.looped,
         )
-        _store(store, key, compiled)
+        if lowered.quick is not None:
+            compiled.slots, compiled.written = lowered.slots, sorted(lowered.quick.written)
+            compiled.whole, compiled.anywhere = lowered.whole, lowered.quick.anywhere
+            compiled.shifts = (lowered.quick.shift, lowered.quick.shared_shift)
+        keep(store, key, compiled)
         return compiled
 
 
@@ -295,7 +339,7 @@ def _place(variables: Sequence[Variable], gap: int) -> tuple[dict[str, int], int
 def _matrix_code(kinds: Sequence[int]) -> int:
     """The address of the matrix instructions' code where a kernel has any, else 0."""
     if any(kind & 255 >= KIND_NUMBERS["ldmatrix"] for kind in kinds):
-        return runtime.addresses(emit.MATRIX_CODE)["kg_collect_matrix"]
+        return runtime.addresses(context.MATRIX_CODE)["kg_collect_matrix"]
     return 0
 
 
@@ -314,27 +358,3 @@ def _unsupported(error: Unsupported, kernel: str, module: str) -> DeviceUnavaila
         where=where,
         help="run it on a GPU (--device cuda), or let it count as skipped (--allow-skip)",
     )
-
-
-@cache
-def _own_digest() -> str:
-    """A digest of this package's own sources: another translator makes other code."""
-    digest = hashlib.sha256()
-    for file in sorted(resources.files("kgrun.runtime.compile.ptx").iterdir(), key=lambda each: each.name):
-        if file.name.endswith((".py", ".cu")):
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
-def _store(store: CompileCache, key: str, compiled: CompiledKernel) -> None:
-    meta = {name: value for name, value in asdict(compiled).items() if name != "code"}
-    head = json.dumps(meta).encode()
-    store.put(key, struct.pack("<Q", len(head)) + head + compiled.code)
-
-
-def _unpack(data: bytes) -> CompiledKernel:
-    (length,) = struct.unpack_from("<Q", data)
-    meta = json.loads(data[8 : 8 + length])
-    meta["places"] = [(file, line) for file, line in meta["places"]]
-    meta["sites"] = [(file, line, what) for file, line, what in meta["sites"]]
-    return CompiledKernel(code=data[8 + length :], **meta)

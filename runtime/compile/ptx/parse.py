@@ -10,6 +10,7 @@ from kgrun.graphs.errors import CompileError
 from kgrun.runtime.compile.ptx import body
 from kgrun.runtime.compile.ptx.syntax import SIZES, Function, Param, Variable, align_up
 
+NEWEST_MAJOR = 9  # of the PTX ISA
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 _FUNCTION = re.compile(
@@ -67,6 +68,7 @@ def parse_module(text: str, name: str) -> Module:
     if "//" in text or "/*" in text:
         text = _COMMENT.sub(_blank_unless_string, text)
     version = re.search(r"\.version\s+([\d.]+)", text)
+    _check_version(version[1] if version else "", name)
     target = re.search(r"\.target\s+([\w, ]+)", text)
     module = Module(name, version.group(1) if version else "", target.group(1).strip() if target else "")
     module.files.update(files)
@@ -76,6 +78,18 @@ def parse_module(text: str, name: str) -> Module:
         elif variable := parse_variable(statement):
             module.variables[variable.name] = variable
     return module
+
+
+def _check_version(version: str, name: str) -> None:
+    """CompileError KG505 for PTX of a later major version: what that means nobody here knows."""
+    major, _, _ = version.partition(".")
+    if major.isdecimal() and int(major) > NEWEST_MAJOR:
+        raise CompileError(
+            f"PTX ISA {version} of {name} is too new: the CPU device takes versions up to {NEWEST_MAJOR}.x",
+            code="KG505",
+            where=name,
+            help="compile it for an older PTX version",
+        )
 
 
 def parse_variable(statement: str) -> Variable | None:

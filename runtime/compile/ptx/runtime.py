@@ -12,7 +12,7 @@ from importlib import resources
 from kgrun.graphs.errors import KgrunError
 from kgrun.runtime.compile.cache import default_cache
 from kgrun.runtime.compile.nvrtc import compile_cuda
-from kgrun.runtime.compile.ptx import emit, jit, lower
+from kgrun.runtime.compile.ptx import context, jit, lower
 from kgrun.runtime.compile.ptx.layout import c_text
 from kgrun.runtime.compile.ptx.parse import Module, parse_module
 
@@ -25,6 +25,7 @@ _PARTS = (
     "matrix.cu",
     "collect.cu",
     "checks.cu",
+    "quick.cu",
     "warps.cu",
     "together.cu",
     "scheduler.cu",
@@ -52,10 +53,21 @@ def _module() -> Module:
     return parse_module(compiled.image.decode(), "kgrun-cpu-runtime")
 
 
-def worker() -> Callable[[int, int, int], int]:
+_Worker = Callable[[int, int, int], int]
+
+
+def worker() -> _Worker:
     """`worker(launch, blocks, slots)` runs blocks on the calling thread, without the GIL; see scheduler.cu."""
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
-    return prototype(addresses(emit.CORE_CODE)["kg_run"])
+    return _callable(addresses(context.CORE_CODE)["kg_run"])
+
+
+def merger() -> _Worker:
+    """`merger(request, first, count)` compares the stamps that workers left; see quick.cu."""
+    return _callable(addresses(context.MERGING_CODE)["kg_merge"])
+
+
+def _callable(address: int) -> _Worker:
+    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)(address)
 
 
 def addresses(names: tuple[str, ...]) -> dict[str, int]:

@@ -43,6 +43,7 @@ static __noinline__ __device__ bool release_barriers(Launch* L, Block* B) {
     if ((released & 1) && differ && (L->checks & 8))
         kg_barrier_fault(L, B, F_divergent_barrier, other_thread, pend[other_thread], first_thread, pend[first_thread]);
     B->epoch++;
+    if (L->quick) quick_barrier(L, B);
     ONCE for (u32 w = 0; w < L->warps; w++) {
         int shared_state = ((int*)B->uniform)[w];
         u32 alive = words(B->alive)[w];
@@ -132,6 +133,14 @@ static __noinline__ __device__ bool run_block(Launch* L, Block* B) {
     return true;
 }
 
+// Takes the next blocks of the launch. False if there are none.
+static __device__ bool take_blocks(Launch* L, Block* first) {
+    u64 number = atomicAdd((unsigned long long*)&L->next_block, (unsigned long long)L->chunk);
+    if (number >= L->blocks) return false;
+    first->taken = number, first->taken_end = min(number + L->chunk, L->blocks);
+    return true;
+}
+
 static __noinline__ __device__ void place_block(Launch* L, Block* B, u64 number) {
     u64 b = (number * L->block_stride + L->block_first) % L->blocks;
     B->linear = b;
@@ -141,7 +150,7 @@ static __noinline__ __device__ void place_block(Launch* L, Block* B, u64 number)
 }
 
 static __noinline__ __device__ void run_straight(Launch* L, Block* B) {
-    if (L->schedule == 0 && L->checks == 0 && L->looped) {
+    if (L->looped) {
         kg_region(L, B, 0, 0, L->threads);
         return;
     }
@@ -176,13 +185,16 @@ extern "C" __device__ int kg_run(u64 launch, u64 blocks, u32 slots) {
         Block* B = all + slot;
         if (!B->started) {
             if (!more) continue;
-            u64 number = atomicAdd((unsigned long long*)&L->next_block, 1ull);
-            if (number >= L->blocks) {
+            if (all->taken == all->taken_end && !take_blocks(L, all)) {
                 more = false;
                 continue;
             }
-            place_block(L, B, number);
-            kg_begin_checks(L, B);
+            place_block(L, B, all->taken++);
+            if (L->quick) {
+                quick_begin(L, B, busy);
+            } else {
+                kg_begin_checks(L, B);
+            }
             if (!L->waits) {
                 run_straight(L, B);
                 slot = slots - 1;

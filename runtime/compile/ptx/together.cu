@@ -11,6 +11,7 @@ static __noinline__ __device__ int run_together(Launch* L, Block* B, int state) 
         u32 kind = kind_of(L, state), plain = kind & 255;
         if (kind == K_barrier) {
             B->epoch++;
+            if (L->quick) quick_barrier(L, B);
             continue;
         }
         if (plain < K_syncwarp || (plain != K_activemask && kg_masks_miss(T, B->mail))) return state;
@@ -18,13 +19,14 @@ static __noinline__ __device__ int run_together(Launch* L, Block* B, int state) 
             kg_shuffle_all(plain, T, B->mail);
         else
             ONCE for (u32 w = 0; w < L->warps; w++) kg_collect(L, B, w * 32, words(B->alive)[w], kind);
+        if (L->quick) quick_warps(L, B);
     }
     return -1;
 }
 
 // The state that all threads share, if the block has kept together and its kind of launch allows to go on so; else -1.
 static __noinline__ __device__ int common_state(Launch* L, Block* B) {
-    if (L->schedule || L->checks || !L->looped || B->live != L->threads) return -1;
+    if (!L->looped || B->live != L->threads) return -1;
     int state = ((int*)B->uniform)[0];
     ONCE for (u32 w = 0; w < L->warps; w++)
         if (((int*)B->uniform)[w] != state || words(B->ready)[w] != words(B->alive)[w]) return -1;

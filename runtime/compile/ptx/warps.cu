@@ -47,6 +47,12 @@ static __noinline__ __device__ void settle(Launch* L, Block* B, u32 w) {
     ((int*)B->uniform)[w] = low == high ? low : -2;
 }
 
+// Warp w has synchronised.
+static __device__ void note_warp(Launch* L, Block* B, u32 w) {
+    words(B->warp_epochs)[w]++;
+    if (L->quick) quick_warp(L, B, w);
+}
+
 static __noinline__ __device__ void run_lanes(Launch* L, Block* B, u32 w) {
     u32 ready = words(B->ready)[w], order[32];
     int* pend = (int*)B->pend;
@@ -73,7 +79,7 @@ static __noinline__ __device__ bool release_uniform_warp(Launch* L, Block* B, u3
             if (alive >> lane & 1 && (alive & ~masks[lane])) return false;
     kg_collect(L, B, base, alive, kind);
     words(B->ready)[w] = alive;
-    words(B->warp_epochs)[w]++;
+    note_warp(L, B, w);
     return true;
 }
 
@@ -108,7 +114,7 @@ static __noinline__ __device__ bool release_warp(Launch* L, Block* B, u32 w) {
         moved = true;
     }
     words(B->ready)[w] = ready;
-    if (moved) words(B->warp_epochs)[w]++;
+    if (moved) note_warp(L, B, w);
     return moved;
 }
 
@@ -127,7 +133,7 @@ static __noinline__ __device__ bool release_spinning(Launch* L, Block* B, u32 w)
 static __noinline__ __device__ bool run_warp(Launch* L, Block* B, u32 w) {
     bool moved = false;
     u32 first = w * 32, end = min(first + 32, L->threads);
-    bool whole = L->schedule == 0 && L->checks == 0 && L->looped;
+    bool whole = L->looped && !L->quick;  // whose rows of threads are of whole blocks
     while (words(B->ready)[w] && !L->stop) {
         moved = true;
         u32 alive = words(B->alive)[w];

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kgrun.runtime.compile.ptx.emit import Emitter, llvm_type
+from kgrun.runtime.compile.ptx.context import llvm_type
+from kgrun.runtime.compile.ptx.emit import Emitter
 from kgrun.runtime.compile.ptx.layout import KIND_NUMBERS
 from kgrun.runtime.compile.ptx.memory import WRITE, address, pointer_to, space_of
 from kgrun.runtime.compile.ptx.rules import Rule

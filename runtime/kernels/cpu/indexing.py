@@ -11,6 +11,7 @@ from kgrun.graphs.errors import DeviceFault
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.indexing import index_axis, one_hot_axis
 from kgrun.graphs.operators.scalar_code import compute_dtype
+from kgrun.graphs.operators.shapes import strides_of
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ def _required(array: Array | None) -> Array:
 
 def _counted(call: OpCall, indices: Array, size: int) -> Array:
     """Indices counted from the front; DeviceFault for one outside the axis."""
-    wrong = indices[(indices < -size) | (indices >= size)]
-    if wrong.size:
-        message = f"{call.node}: {call.op}'s index {wrong.flat[0]} is outside [-{size}, {size - 1}]"
+    if not indices.size:
+        return indices
+    low, high = indices.min(), indices.max()
+    if low < -size or high >= size:
+        message = f"{call.node}: {call.op}'s index {low if low < -size else high} is outside [-{size}, {size - 1}]"
         raise DeviceFault(message, code="KG610", help="check the indices, or the axis")
-    return np.where(indices < 0, indices + size, indices)
+    return indices if low >= 0 else np.where(indices < 0, indices + size, indices)
 
 
 def _element_places(call: OpCall, indices: Array) -> tuple[Array, ...]:
@@ -53,13 +56,17 @@ def _slice_places(call: OpCall, indices: Array) -> tuple[Array, ...]:
 @on_cpu("GatherElements")
 def gather_elements(call: OpCall) -> HostFunction:
     """The element of every line along `axis` that the index at the same place names."""
-    axis = index_axis(call)
-    reach = tuple(slice(None) if at == axis else slice(size) for at, size in enumerate(call.input(1).shape))
+    axis, strides = index_axis(call), strides_of(call.input(0).shape)
+    lines = tuple(1 if at == axis else size for at, size in enumerate(call.input(1).shape))
+    starts = np.zeros(lines, np.intp)
+    for at, size in enumerate(lines):
+        starts += (np.arange(size) * (strides[at] if at != axis else 0)).reshape((-1,) + (1,) * (len(lines) - at - 1))
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         indices = _counted(call, _required(inputs[1]), call.input(0).shape[axis])
         if indices.size:
-            np.copyto(outputs[0], np.take_along_axis(_required(inputs[0])[reach], indices, axis))
+            places = indices * strides[axis] + starts
+            np.take(_required(inputs[0]).reshape(-1), places, out=outputs[0], mode="wrap")
 
     return run
 

@@ -178,7 +178,7 @@ def batch_normalization(call: OpCall) -> HostFunction:
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         x = _wide(inputs[0])
-        scale, bias, mean, variance = (_wide(array).astype(work) for array in inputs[1:5])
+        scale, bias, mean, variance = (_wide(array).astype(work, copy=False) for array in inputs[1:5])
         with np.errstate(all="ignore"):
             if training:
                 kept = (mean, variance)

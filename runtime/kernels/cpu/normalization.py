@@ -46,8 +46,8 @@ def group_normalization(call: OpCall) -> HostFunction:
         x, scale, bias = (_wide(array) for array in inputs[:3])
         with np.errstate(all="ignore"):
             work = _centred(x.reshape(shape[0], groups, each, -1), (2, 3))
-            work /= np.sqrt(_mean_square(work, (2, 3)) + x.dtype.type(epsilon))
-            work *= scale.reshape(affine)
+            squares = np.einsum("ngcp,ngcp->ng", work, work)[..., None, None] / (work.shape[2] * work.shape[3])
+            work *= scale.reshape(affine) / np.sqrt(squares + x.dtype.type(epsilon))
             work += bias.reshape(affine)
             np.copyto(outputs[0], work.reshape(shape), casting="unsafe")
 

@@ -72,6 +72,6 @@ def trilu(call: OpCall) -> HostFunction:
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         source, out = _required(inputs[0]), outputs[0]
         np.copyto(out, source)
-        out[..., gone] = 0
+        np.copyto(out, out.dtype.type(0), where=gone)
 
     return run

@@ -76,7 +76,9 @@ def resize(call: OpCall) -> HostFunction:
         return _nearest_resize(call, rules, axes, outside)
     dtype = call.input(0).dtype
     work = np.dtype(compute_dtype(dtype) if DTYPES[dtype].kind == "float" else "float64")
-    steps = [(row.axis, *_weighted(rules, row)) for row in axes]
+    # What shrinks goes first; of what grows the innermost, whose elements are gathered one by one.
+    order = sorted(axes, key=lambda row: (row.output > row.input, -row.axis if row.output > row.input else row.axis))
+    steps = [(row.axis, *_weighted(rules, row)) for row in order]
     limits = DTYPES[dtype].limits
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
@@ -111,13 +113,17 @@ def _nearest_resize(call: OpCall, rules: Rules, axes: Sequence[ResizedAxis], out
     repeats = [_repeats(row, places) for row, (_, places) in zip(axes, picks, strict=True)]
     shape = call.input(0).shape
     factors = dict(zip((row.axis for row in axes), repeats, strict=True))
-    apart = tuple(n for axis, size in enumerate(shape) for n in (size, factors.get(axis, 1)))
-    single = tuple(n for size in shape for n in (size, 1))
+    last = factors.pop(len(shape) - 1, 1)
+    apart = tuple(n for axis, size in enumerate(shape[:-1]) for n in (size, factors.get(axis, 1)))
+    single = tuple(n for size in shape[:-1] for n in (size, 1))
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         x = _required(inputs[0])
-        if all(repeats):  # every element so many times: one broadcast copy
-            np.copyto(outputs[0].reshape(apart), x.reshape(single))
+        if all(repeats):  # every element so many times: whole rows are copied
+            rows = np.empty((*x.shape, last), x.dtype) if last > 1 else x
+            for at in range(last if last > 1 else 0):
+                rows[..., at] = x
+            np.copyto(outputs[0].reshape(*apart, -1), rows.reshape(*single, -1))
         else:
             for axis, places in picks:
                 x = x.take(places, axis)

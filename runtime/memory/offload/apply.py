@@ -13,13 +13,8 @@ from dataclasses import dataclass, replace
 from kgrun.runtime.memory.alignment import held_bytes
 from kgrun.runtime.memory.offload.records import Home, Move, Problem, Schedule, Stay, Tensor, TransferRow
 from kgrun.runtime.memory.offload.stays import stays
+from kgrun.runtime.pointers import moved
 from kgrun.runtime.program import (
-    ArrayRef,
-    Clear,
-    Copy,
-    HostCall,
-    Launch,
-    LibraryCall,
     Pointer,
     Program,
     Step,
@@ -104,12 +99,12 @@ class _Building:
         order = self._order()
         position = {step: i for i, (step, _) in enumerate(order) if step is not None}
         transfers: Transfers = {}
-        for index, (_, moved) in enumerate(order):
-            if moved is not None:
-                transfers[moved[0].part.tensor, moved[0].part.before, moved[1]] = index
+        for index, (_, move) in enumerate(order):
+            if move is not None:
+                transfers[move[0].part.tensor, move[0].part.before, move[1]] = index
         steps = []
         rows = []
-        for index, (old, moved) in enumerate(order):
+        for index, (old, move) in enumerate(order):
             if old is not None:
                 step = self.program.steps[old]
                 at = self.at[old]
@@ -124,9 +119,9 @@ class _Building:
                     )
                 )
             else:
-                assert moved is not None
-                steps.append(self._transfer(index, *moved, transfers, position))
-                rows.append(self._row(steps[-1], *moved))
+                assert move is not None
+                steps.append(self._transfer(index, *move, transfers, position))
+                rows.append(self._row(steps[-1], *move))
         self._set_lives(position, transfers, len(order))
         homes = tuple(self._home(mover) for mover in self.movers.values())
         slots = self._slots()
@@ -257,29 +252,4 @@ def _stays(tensor: Tensor, moves: Sequence[Move]) -> list[Stay]:
 
 def remapped(work: Work, at: Mapping[int, int]) -> Work:
     """`work` with its addresses in other buffers."""
-
-    def place(pointer: Pointer) -> Pointer:
-        return Pointer(at.get(pointer.buffer, pointer.buffer), pointer.offset)
-
-    def view(ref: ArrayRef) -> ArrayRef:
-        return replace(ref, pointer=place(ref.pointer))
-
-    def launch(work: Launch) -> Launch:
-        return replace(work, args=tuple(place(a) if isinstance(a, Pointer) else a for a in work.args))
-
-    match work:
-        case Launch():
-            return launch(work)
-        case LibraryCall(args=pointers, otherwise=other):
-            places = tuple(None if a is None else place(a) for a in pointers)
-            instead = None if other is None else launch(other)
-            return replace(work, args=places, otherwise=instead)
-        case HostCall(inputs=inputs, outputs=outputs):
-            found = tuple(None if ref is None else view(ref) for ref in inputs)
-            return replace(work, inputs=found, outputs=tuple(view(ref) for ref in outputs))
-        case Clear(target=target):
-            return replace(work, target=place(target))
-        case Copy(target=target, source=source):
-            return replace(work, target=place(target), source=place(source))
-        case Transfer(pointer=pointer):
-            return replace(work, pointer=place(pointer))
+    return moved(work, lambda pointer: Pointer(at.get(pointer.buffer, pointer.buffer), pointer.offset))

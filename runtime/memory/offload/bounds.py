@@ -16,15 +16,24 @@ from kgrun.runtime.memory.offload.simulate import full_load
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_LARGEST = 150_000  # variables: more would take minutes
-_SECONDS = 60.0
+LARGEST = 25_000  # variables: some ten seconds
 
 
-def bounds_of(problem: Problem) -> Bounds:
-    """The bounds of a problem; the linear program's is None, with the reason, where it was not solved."""
+def bounds_of(problem: Problem, reached_ns: float | None = None, largest: int = LARGEST) -> Bounds:
+    """The bounds of a problem; the linear program's is None, with the reason, where it was not solved.
+
+    Args:
+        reached_ns: what a schedule takes. Where that is a bound already, the program need not be solved.
+        largest: variables up to which it is.
+    """
     into, out = unavoidable_bytes(problem)
     rates = problem.rates
-    lp, note = fractional_ns(problem)
+    simple = max(sum(problem.ns), into * 1e9 / rates.in_bytes_per_s, out * 1e9 / rates.out_bytes_per_s)
+    if reached_ns is not None and reached_ns <= simple + 1:
+        lp: float | None = reached_ns
+        note: str | None = "met by the schedule"
+    else:
+        lp, note = fractional_ns(problem, largest)
     return Bounds(
         compute_ns=round(sum(problem.ns)),
         in_ns=round(into * 1e9 / rates.in_bytes_per_s),
@@ -88,8 +97,11 @@ def _must_copy(problem: Problem, gap: Gap) -> bool:
     return _ready(problem, gap) is not None and _cleaned_by(problem, gap) is None
 
 
-def fractional_ns(problem: Problem) -> tuple[float | None, str | None]:
-    """Nanoseconds of the best run with fractional offload; None and the reason where it was not computed."""
+def fractional_ns(problem: Problem, largest: int = LARGEST) -> tuple[float | None, str | None]:
+    """Nanoseconds of the best run with fractional offload; None and the reason where it was not computed.
+
+    Solved through scipy's HiGHS (Huangfu and Hall, 2018).
+    """
     try:
         from scipy.optimize import linprog
         from scipy.sparse import csr_matrix
@@ -100,7 +112,7 @@ def fractional_ns(problem: Problem) -> tuple[float | None, str | None]:
     if not gaps:
         return float(sum(problem.ns)), None
     program = _Rows(problem, gaps)
-    if program.variables > _LARGEST:
+    if program.variables > largest:
         return None, f"it has {program.variables:,} variables"
     program.build()
     matrix = csr_matrix(
@@ -113,7 +125,6 @@ def fractional_ns(problem: Problem) -> tuple[float | None, str | None]:
         b_ub=program.limits,
         bounds=(0, None),
         method="highs",
-        options={"time_limit": _SECONDS},
     )
     if found.status != 0:
         return None, "no schedule exists" if found.status == 2 else f"the solver gave up: {found.message}"

@@ -97,11 +97,13 @@ def _rank(problem: Problem, order: Order) -> Callable[[int], tuple[float, ...]]:
     return lambda index: (*order(problem, problem.gaps[index]), -index)
 
 
-def best_schedule(problem: Problem, capacity: int, *, forced: Sequence[int] = ()) -> tuple[Schedule, str] | None:
+def best_schedule(
+    problem: Problem, capacity: int, *, forced: Sequence[int] = (), search: bool = True
+) -> tuple[Schedule, str] | None:
     """The fastest simulated run within `capacity` that is found, with the order it comes from; None where none fits.
 
     Of equally fast runs the one that copies less. The best of the portfolio, and the best by another order, are
-    improved by local search.
+    improved by local search, unless `search` is False.
     """
     found: dict[str, Candidate] = {}
     for name, chosen in _candidates(problem, capacity, forced):
@@ -115,7 +117,7 @@ def best_schedule(problem: Problem, capacity: int, *, forced: Sequence[int] = ()
     ranked = sorted(found, key=lambda name: found[name].cost)
     starts = {name.split()[0]: name for name in reversed(ranked)}
     best = ranked[0]
-    for name in sorted(starts.values(), key=ranked.index)[:STARTS]:
+    for name in sorted(starts.values(), key=ranked.index)[: STARTS if search else 0]:
         found[name] = improve(problem, found[name], capacity, forced)
         best = min(best, name, key=lambda each: found[each].cost)
     return found[best].schedule, best

@@ -66,17 +66,18 @@ def plan_within(
         program = replace(program, warnings=(*program.warnings, Warning("W-NO-OFFLOAD", text)))
     if mode == "off" or not program.steps or (limit is None and not marked):
         return program, pack(program, memory_limit=limit)
-    known = profile or _default_profile(program)
+    known = profile or default_profile(program)
     return fit(program, Request(lambda made, enough: pack(made, enough=enough), limit, mode, known))
 
 
-def _default_profile(program: Program) -> DeviceProfile:
+def default_profile(program: Program) -> DeviceProfile:
+    """The profile of the kind of device that a program is for."""
     return PROFILES["cpu" if program.target == "cpu" else "h200"]
 
 
 def problem_of(program: Program, limit: int | None, profile: DeviceProfile | None = None) -> Problem:
     """The offload problem of a program under a limit; without one there is room for everything."""
-    known = profile or _default_profile(program)
+    known = profile or default_profile(program)
     capacity = _UNLIMITED if limit is None else limit
     return offload_problem(program, step_times(program, known), capacity, known.rates)
 

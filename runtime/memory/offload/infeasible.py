@@ -79,7 +79,7 @@ def _smallest(
 ) -> int:
     """The lowest limit for which a plan is known."""
     found = [] if lowest is None else [lowest.peak_bytes]
-    schedule = best_schedule(problem, least)
+    schedule = best_schedule(problem, least, search=False)
     if schedule is not None:
         found.append(plan(apply(program, problem, schedule[0]).program, least).peak_bytes)
     return min(found, default=plan(program, None).peak_bytes)

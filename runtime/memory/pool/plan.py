@@ -23,6 +23,8 @@ from kgrun.runtime.program import Buffer, MemoryClass, Program
 from kgrun.runtime.streams import plan_streams
 
 _BOUNDLESS = 1 << 61
+# How long planned mode may search for the number that the error gives.
+_ADVICE_SECONDS = 0.2
 
 
 def check_pool_options(mode: str, planner: str, max_chunk: int | None, unit: int | None) -> None:
@@ -141,7 +143,7 @@ def _does_not_fit(
 ) -> DoesNotFit:
     cause = failed.cause
     smallest = static_bytes + sum(_trimmed(dry_run(work, _BOUNDLESS, _BOUNDLESS)))
-    packed = static_bytes + solve(problem, PackOptions(capacity=max(limit - static_bytes, 0))).height
+    packed = static_bytes + solve(problem, PackOptions(time_limit=_ADVICE_SECONDS)).height
     lines = [
         f"the pool has no room within {limit:,} bytes, {static_bytes:,} of them static, "
         f"for {cause.name!r}" + (f" at step {failed.step!r}" if failed.step is not None else ""),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kgrun.runtime.checks.cost import instructions, long_run
 
 STRAIGHT = """
@@ -30,8 +32,10 @@ def test_a_branch_forward_is_no_loop() -> None:
     assert instructions("  @%p1 bra $L1;\n  mov.u32 %r1, 0;\n$L1:\n  ret;\n") == 3
 
 
-def test_only_long_runs_are_told_of() -> None:
+def test_only_long_runs_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert long_run(STRAIGHT, 10**6, checked=False) is None
-    assert long_run(STRAIGHT, 10**10, checked=True) == "8 minutes"
-    assert long_run(STRAIGHT, 10**12, checked=True) == "12 hours"
-    assert str(long_run(STRAIGHT, 10**14, checked=True)).endswith(" days")
+    assert long_run(STRAIGHT, 10**11, checked=False) == "1 minute"
+    assert long_run(STRAIGHT, 10**11, checked=True) == "5 minutes"
+    assert long_run(STRAIGHT, 2 * 10**13, checked=True) == "17 hours"
+    assert str(long_run(STRAIGHT, 10**15, checked=True)).endswith(" days")

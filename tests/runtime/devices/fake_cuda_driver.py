@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kgrun.graphs.bound import Dim3
-from kgrun.runtime.devices.cuda_cubin import read_cubin
+from kgrun.graphs.cubin import read_cubin
 from kgrun.runtime.devices.cuda_driver import DeviceFacts, FunctionFacts
 
 

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
+from kgrun.graphs.cubin import Parameter, read_cubin
 from kgrun.graphs.errors import CompileError, DeviceFault, DoesNotFit
 from kgrun.runtime.compile.nvrtc import compile_cuda
 from kgrun.runtime.devices.cuda_arguments import layout, pack
 from kgrun.runtime.devices.cuda_code import newest_ptx, ptx_parameters
-from kgrun.runtime.devices.cuda_cubin import Parameter, read_cubin
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate
 from kgrun.runtime.devices.cuda_status import gpu_status
 from kgrun.runtime.program import Pointer, Value

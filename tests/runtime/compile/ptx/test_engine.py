@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -103,6 +104,9 @@ def test_a_wrong_entry_and_a_text_that_is_no_ptx() -> None:
     assert "'k'" in str(caught.value.help) or "it has k" in str(caught.value.help)
     with pytest.raises(CompileError, match="is no PTX"):
         load_ptx("hello", name="x.ptx")
+    with pytest.raises(CompileError, match=r"PTX ISA 99.9 of x.ptx is too new: .* up to 9.x") as caught:
+        load_ptx(re.sub(r"\.version [\d.]+", ".version 99.9", ptx_of(ADD)), name="x.ptx")
+    assert (caught.value.exit, caught.value.code) == (5, "KG505")
 
 
 @pytest.mark.parametrize(

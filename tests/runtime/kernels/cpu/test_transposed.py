@@ -26,8 +26,10 @@ def test_conv_transpose_is_the_adjoint_of_conv(case: tuple[Any, Any], groups: tu
     (convolved,) = run("Conv", image, weight, group=group, **attributes)
     small = rng.normal(size=convolved.shape)
     # What a stride skips at the end is output_padding.
-    (least,) = run("ConvTranspose", small, weight, group=group, **attributes)
-    extra = [a - b for a, b in zip(spatial, least.shape[2:], strict=True)]
+    kernel, dilations, strides = (attributes[name] for name in ("kernel_shape", "dilations", "strides"))
+    pads, rank = attributes.get("pads", [0] * 2 * len(spatial)), len(spatial)
+    sizes = zip(spatial, pads[:rank], pads[rank:], kernel, dilations, strides, strict=True)
+    extra = [(n + b + e - (k - 1) * d - 1) % s for n, b, e, k, d, s in sizes]
     (large,) = run("ConvTranspose", small, weight, group=group, output_padding=extra, **attributes)
     assert large.shape == image.shape
     np.testing.assert_allclose((convolved * small).sum(), (image * large).sum(), rtol=1e-9, atol=1e-9)

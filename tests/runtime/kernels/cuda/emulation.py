@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -55,48 +54,11 @@ def inputs_for(call: OpCall, seed: int = 0) -> list[Array | None]:
         arrays[0] = np.where(flip, -first, first).astype(first.dtype)
     if call.op == "Acosh" and first is not None:
         arrays[0] = (first.astype(np.float64) + 1.5).astype(first.dtype)
-    if call.op in INDICES:
-        position, index = INDICES[call.op]
-        arrays[position] = index(call, rng).astype(call.input(position).dtype)
     if call.op in RULES:
         RULES[call.op](call, arrays, rng)
     return arrays
 
 
-def _axis_indices(call: OpCall, rng: np.random.Generator) -> Array:
-    size = call.input(0).shape[call.attributes["axis"]]
-    return rng.integers(-size, size, call.input(1).shape)
-
-
-def _element_indices(call: OpCall, rng: np.random.Generator) -> Array:
-    """Without a reduction no place is named twice."""
-    shape, axis = call.input(1).shape, call.attributes["axis"]
-    size = call.input(0).shape[axis]
-    if call.op == "GatherElements" or call.attributes.get("reduction", "none") != "none":
-        return rng.integers(-size, size, shape)
-    whole = (*shape[:axis], size, *shape[axis:][1:])
-    return np.take(np.argsort(rng.random(whole), axis), range(shape[axis]), axis)
-
-
-def _tuple_indices(call: OpCall, rng: np.random.Generator) -> Array:
-    batch, shape = call.attributes.get("batch_dims", 0), call.input(1).shape
-    sizes = call.input(0).shape[batch : batch + shape[-1]]
-    rows, all_places = math.prod(shape[:-1]), math.prod(sizes)
-    repeats = call.op == "GatherND" or call.attributes["reduction"] != "none"
-    flat = rng.integers(0, all_places, rows) if repeats else rng.permutation(all_places)[:rows]
-    found = np.stack(np.unravel_index(flat, sizes), -1).reshape(shape)
-    return np.where(rng.random(shape) < 0.3, found - np.array(sizes), found)
-
-
-# Which input of an operator holds indices, and how to draw them.
-INDICES: dict[str, tuple[int, Callable[[OpCall, np.random.Generator], Array]]] = {
-    "Gather": (1, _axis_indices),
-    **dict.fromkeys(("GatherElements", "ScatterElements", "Scatter"), (1, _element_indices)),
-    **dict.fromkeys(("GatherND", "ScatterND"), (1, _tuple_indices)),
-    "MaxUnpool": (1, lambda call, rng: rng.permutation(48)[:24].reshape(call.input(1).shape)),
-    "ReverseSequence": (1, lambda call, rng: rng.integers(0, 5, call.input(1).shape)),
-    "OneHot": (0, lambda call, rng: rng.integers(-6, 7, call.input(0).shape)),
-}
 MOVING = frozenset(("movement", "views", "selection", "rearrangement"))
 
 
@@ -223,7 +185,7 @@ def compare(call: OpCall, got: Sequence[Array], want: Sequence[Array]) -> None:
 
 
 _SUMS = (
-    *("linear", "nn", "reduction", "normalization", "transposed", "contraction"),
+    *("linear", "nn", "reduction", "normalization", "transposed", "contraction", "sampling", "signal"),
     *("losses", "gradients", "recurrent", "attention"),
 )
 

@@ -11,6 +11,7 @@ from kgrun.graphs.operators import FAMILIES, all_schemas, infer
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.runtime.kernels.base import cuda_kernel
 from kgrun.runtime.kernels.cuda import linear
+from tests.runtime.kernels.cuda.call_basics import known
 from tests.runtime.kernels.cuda.emulation import compare, expected, inputs_for, run_lowered
 from tests.runtime.kernels.cuda.operator_calls import calls_of
 
@@ -22,7 +23,7 @@ OFTEN = ("Add", "Cast", "Where", "Transpose", "Slice", "Gather", "Pad", "ReduceS
 OFTEN += ("LayerNormalization", "Gemm", "Conv", "MaxPool", "AveragePool", "Range")
 OFTEN += ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossGrad", "ConvGrad", "MaxPoolGrad", "GatherGrad", "Momentum")
 OFTEN += ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "LSTM", "GRU")
-OFTEN += ("BatchNormalization", "Attention", "RotaryEmbedding")
+OFTEN += ("BatchNormalization", "Attention", "RotaryEmbedding", "RandomNormal", "Multinomial")
 
 RACED = ("Softmax", "ReduceSum", "ArgMax", "LayerNormalization", "Transpose", "MatMul", "Conv")
 RACED += ("SoftmaxCrossEntropyLoss", "ConvGrad", "LayerNormalizationGrad", "GatherGrad", "LSTM", "Attention")
@@ -47,6 +48,15 @@ def test_the_first_call_of_each_kind_agrees(op: str) -> None:
 def _odd_calls() -> Iterator[OpCall]:
     yield infer("Softmax", "wide", [TensorType("float32", (3, 1_100))], {})
     yield infer("ReduceSum", "parts", [TensorType("float32", (9_000,))], {"keepdims": 0})
+    yield infer("CumSum", "wide", [TensorType("float32", (2, 1_100)), known(1)], {"exclusive": 1})
+    yield infer("TopK", "chunks", [TensorType("float32", (1, 2_100)), known(40)], {}, 2)
+    yield infer("TopK", "inside", [TensorType("int64", (3, 50)), known(9)], {"largest": 0}, 2)
+    yield infer(
+        "GroupNormalization",
+        "wide",
+        [TensorType("float32", (1, 2, 600)), *[TensorType("float32", (2,))] * 2],
+        {"num_groups": 1},
+    )
     yield infer("MatMul", "halves", [TensorType("float16", (33, 40)), TensorType("float16", (40, 70))], {})
 
 

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kgrun.graphs.cubin import read_cubin
 from kgrun.graphs.errors import CompileError
 from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.graphs.operators import FAMILIES, all_schemas
 from kgrun.graphs.operators.base import OpCall
 from kgrun.runtime.compile.nvrtc import compile_cuda
 from kgrun.runtime.devices.cuda_arguments import layout
-from kgrun.runtime.devices.cuda_cubin import read_cubin
 from kgrun.runtime.kernels.base import ClearOperand, CopyOperand, KernelCall, Lowered, Operand, cuda_kernel
 from kgrun.runtime.kernels.cuda import linear
 from kgrun.runtime.program import Pointer, Value

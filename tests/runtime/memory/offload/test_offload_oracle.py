@@ -123,7 +123,7 @@ def check_residency(report: RunReport) -> None:
     follower.end()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), nodes=st.integers(2, 40), share=st.floats(0, 1), poison=st.booleans())
 def test_S95_S97_S101_S102_any_limit_from_the_floor_on_gives_the_same_bits(
     seed: int, nodes: int, share: float, poison: bool
@@ -153,7 +153,7 @@ def never_copied_out(report: RunReport) -> set[str]:
     return {row.tensor for row in rows} - out
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_S99_S102_what_nobody_writes_is_never_copied_out(seed: int) -> None:
     graph = KernelGraph.model_validate(random_graph(random.Random(seed), 30))

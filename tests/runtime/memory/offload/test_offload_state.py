@@ -117,7 +117,7 @@ def test_S96_manual_moves_nothing_that_is_not_marked() -> None:
     made = training()
     with pytest.raises(DoesNotFit, match="marks for offload") as caught:
         Session(made, device="cpu", memory_limit=floor_of(made), offload="manual")
-    assert caught.value.code == "KG403"
+    assert caught.value.code == "KG405"
 
 
 def test_parameters_live_on_the_host_where_the_file_says_so() -> None:

@@ -1,0 +1,205 @@
+"""Model files: read without their weights, written with them, the same bytes each time; damage and escapes refused."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgrun.graphs.data import load_array
+from kgrun.graphs.errors import GraphError, UsageError
+from kgrun.graphs.importers import import_source
+from kgrun.graphs.importers.onnx import onnx_graph
+from kgrun.graphs.importers.onnx.wire import LARGE, skeleton
+from kgrun.graphs.load import load_graph
+
+from .models import Array, floats, run, save_text
+
+onnx = pytest.importorskip("onnx")
+
+
+def matmul_model(weight: Array, bias: Array | None = None) -> Any:
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y" if bias is None else "t"])]
+    tensors = [numpy_helper.from_array(weight, "w")]
+    if bias is not None:
+        nodes.append(helper.make_node("Add", ["t", "b"], ["y"]))
+        tensors.append(numpy_helper.from_array(bias, "b"))
+    info = [helper.make_tensor_value_info(n, 1, ["n", s]) for n, s in zip("xy", weight.shape, strict=True)]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_large_weights_are_not_read_with_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    weight, bias = floats(100, 300), floats(300, seed=1)
+    path.write_bytes(matmul_model(weight, bias).SerializeToString())
+    small = skeleton(path)
+    assert len(small) < 3_000 < weight.nbytes
+    found = onnx.ModelProto.FromString(small)
+    assert [tensor.data_location for tensor in found.graph.initializer] == [1, 0]
+    assert np.array_equal(load_array("m.onnx#w", folder=tmp_path), weight)
+    assert np.array_equal(load_array("m.onnx#b", folder=tmp_path), bias)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 3 * LARGE), min_size=1, max_size=5), st.booleans())
+def test_the_skeleton_says_all_but_the_large_data(sizes: list[int], nested: bool) -> None:
+    import tempfile
+
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    arrays = [np.random.default_rng(at).integers(0, 256, size).astype(np.uint8) for at, size in enumerate(sizes)]
+    nodes = [
+        helper.make_node("Constant", [], [f"c{at}"], value=numpy_helper.from_array(array, f"c{at}"))
+        for at, array in enumerate(arrays)
+    ]
+    graph = helper.make_graph(nodes, "inner", [], [helper.make_empty_tensor_value_info("c0")])
+    if nested:
+        outer = helper.make_node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)
+        graph = helper.make_graph([outer], "outer", [], [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.onnx"
+        path.write_bytes(model.SerializeToString())
+        found = onnx.ModelProto.FromString(skeleton(path))
+        whole = path.read_bytes()
+    for branch in [a.g for a in found.graph.node[0].attribute] if nested else [found.graph]:
+        for array, node in zip(arrays, branch.node, strict=True):
+            tensor = node.attribute[0].t
+            if array.nbytes >= LARGE:
+                rows = {entry.key: entry.value for entry in tensor.external_data}
+                start = int(rows["offset"])
+                assert whole[start : start + int(rows["length"])] == array.tobytes()
+                del tensor.external_data[:]
+                tensor.ClearField("data_location")
+                tensor.raw_data = array.tobytes()
+    assert found == model
+
+
+def test_imports_give_the_same_bytes_and_the_same_results(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(matmul_model(floats(40, 300), floats(300, seed=1)).SerializeToString())
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        made = import_source(path, tmp_path / name / "g.json", dims={"n": 3})
+        assert [file.name for file in made.files] == ["g.json", "g.safetensors"]
+    for file in ("g.json", "g.safetensors"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    x = floats(3, 40, seed=2)
+    wanted = run(onnx_graph(path), {"x": x})["y"]
+    assert np.array_equal(run(load_graph(tmp_path / "a" / "g.json"), {"x": x})["y"], wanted)
+
+
+def test_a_graph_has_a_line_a_tensor_and_a_line_a_node(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(matmul_model(floats(40, 300), floats(300, seed=1)).SerializeToString())
+    import_source(path, tmp_path / "g.json")
+    lines = (tmp_path / "g.json").read_text().splitlines()
+    assert sum('"op": "MatMul"' in line and line.rstrip(",").endswith("}") for line in lines) == 1
+    assert sum('"data": "g.safetensors#w"' in line for line in lines) == 1
+    assert json.loads((tmp_path / "g.json").read_text())["kgrun"] == 1
+
+
+def test_weights_in_other_files_are_read_from_there(tmp_path: Path) -> None:
+    weight = floats(40, 300)
+    model = matmul_model(weight)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    assert np.array_equal(load_array("m.onnx#w", folder=tmp_path), weight)
+    (tmp_path / "out").mkdir()
+    import_source(tmp_path / "m.onnx", tmp_path / "out" / "g.json")
+    assert np.array_equal(load_array("g.safetensors#w", folder=tmp_path / "out"), weight)
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname"])
+def test_weights_outside_the_model_s_folder_are_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret.bin").write_bytes(bytes(48_000))
+    (tmp_path / "model").mkdir()
+    model = matmul_model(floats(40, 300))
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+    for key, value in (("location", location), ("length", "48000")):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    (tmp_path / "model" / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(GraphError) as failure:
+        onnx_graph(tmp_path / "model" / "m.onnx")
+    assert failure.value.code == "KG371"
+
+
+@pytest.mark.parametrize("change", ["short", "missing", "length"])
+def test_weights_that_are_not_there_are_refused(tmp_path: Path, change: str) -> None:
+    model = matmul_model(floats(40, 300))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    if change == "short":
+        (tmp_path / "m.data").write_bytes(bytes(100))
+    elif change == "missing":
+        (tmp_path / "m.data").unlink()
+    else:
+        found = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+        for entry in found.graph.initializer[0].external_data:
+            entry.value = "7" if entry.key == "length" else entry.value
+        (tmp_path / "m.onnx").write_bytes(found.SerializeToString())
+    with pytest.raises(GraphError) as failure:
+        import_source(tmp_path / "m.onnx", tmp_path / "g.json")
+    assert failure.value.code in ("KG372", "KG373")
+    assert not (tmp_path / "g.json").exists()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_damaged_models_are_refused_or_read_but_never_a_traceback(data: Any) -> None:
+    import tempfile
+
+    whole = bytearray(matmul_model(floats(8, 60), floats(60)).SerializeToString())
+    how = data.draw(st.sampled_from(["cut", "change", "noise"]))
+    if how == "cut":
+        del whole[data.draw(st.integers(0, len(whole) - 1)) :]
+    elif how == "change":
+        for _ in range(data.draw(st.integers(1, 4))):
+            whole[data.draw(st.integers(0, 300))] = data.draw(st.integers(0, 255))
+    else:
+        whole = bytearray(data.draw(st.binary(max_size=60)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.onnx"
+        path.write_bytes(whole)
+        with suppress(GraphError, UsageError):
+            onnx_graph(path)
+
+
+def test_the_source_is_never_replaced(tmp_path: Path) -> None:
+    onnx.save(matmul_model(floats(40, 300)), tmp_path / "m.onnx", save_as_external_data=True, location="m.safetensors")
+    with pytest.raises(UsageError, match="is part of the source"):
+        import_source(tmp_path / "m.onnx", tmp_path / "m.json", force=True)
+
+
+def test_typed_fields_and_sparse_weights_are_read(tmp_path: Path) -> None:
+    helper = onnx.helper
+    dense = np.zeros((4, 5), np.float32)
+    dense[[1, 3], [2, 4]] = [1.5, -2.5]
+    values = helper.make_tensor("s", 1, [2], [1.5, -2.5])
+    sparse = helper.make_sparse_tensor(values, helper.make_tensor("i", 7, [2], [7, 19]), [4, 5])
+    typed = helper.make_tensor("f", 10, [5], np.arange(5, dtype=np.float16))
+    nodes = [
+        helper.make_node("Cast", ["f"], ["c"], to=1),
+        helper.make_node("Add", ["s", "c"], ["t"]),
+        helper.make_node("Mul", ["t", "x"], ["y"]),
+    ]
+    info = [helper.make_tensor_value_info(name, 1, [4, 5]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], [typed], sparse_initializer=[sparse])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    found = run(onnx_graph(tmp_path / "m.onnx"), {"x": np.ones((4, 5), np.float32)})["y"]
+    assert np.array_equal(found, dense + np.arange(5, dtype=np.float32))
+
+
+def test_element_types_that_kgrun_has_not_are_named(tmp_path: Path) -> None:
+    save_text(tmp_path / "m.onnx", "g (float[2] x, string[2] s) => (float[2] y) { y = Relu(x) }")
+    with pytest.raises(GraphError, match="element type string"):
+        onnx_graph(tmp_path / "m.onnx")
