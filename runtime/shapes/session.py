@@ -123,18 +123,26 @@ class ShapeSession:
             return infer(session, inputs)
         return self._cut(infer(session, self._padded(inputs, dims, rounded)), dims)
 
-    def run(self, inputs: Mapping[str, Array] | None = None, **loop: Any) -> RunReport:
-        """As `Session.run`, at the shapes of `inputs`; padded outputs are cut, times are those of the bucket."""
+    def run(
+        self, inputs: Mapping[str, Array] | None = None, *, dims: Mapping[str, int] | None = None, **loop: Any
+    ) -> RunReport:
+        """As `Session.run`, at the shapes of `inputs`; padded outputs are cut, times are those of the bucket.
+
+        Args:
+            dims: dimensions of this run, where its inputs do not tell them.
+        """
         given = inputs or {}
-        dims, rounded, session = self._session(given)
+        dims, rounded, session = self._session(given, dims)
         report = session.run(self._padded(given, dims, rounded), **loop)
         warnings = (*report.warnings, *self.warnings)
         return replace(report, outputs=self._cut(report.outputs, dims), warnings=warnings)
 
-    def _session(self, inputs: Mapping[str, Array]) -> tuple[dict[str, int], dict[str, int], Session]:
+    def _session(
+        self, inputs: Mapping[str, Array], more: Mapping[str, int] | None = None
+    ) -> tuple[dict[str, int], dict[str, int], Session]:
         """The dimensions that the inputs tell, the same rounded up to buckets, and the session for these."""
         dims = dims_from_shapes(self.graph, {name: array.shape for name, array in inputs.items()})
-        dims.update(self._dims)
+        dims.update({**self._dims, **(more or {})})
         if self._buckets and not (self._axes or self.unpadded):
             self._find_padding(dims)
         rounded = {name: self._rounded(name, value) for name, value in dims.items()} if self._axes else dims
