@@ -121,6 +121,10 @@ NoColor = Annotated[bool, option("--no-color", help="No colours and no terminal 
 Dims = Annotated[
     list[str] | None, option("--dim", env=False, metavar="NAME=INT", help="Value of a dimension; may be repeated.")
 ]
+Sweep = Annotated[
+    list[str] | None,
+    option("--sweep", env=False, metavar="NAME=SIZES", help="Run at each of several sizes in one session: N=16,32."),
+]
 Strict = Annotated[bool, option("--strict", help="Refuse what is otherwise only warned of.")]
 ExternalData = Annotated[bool, option("--allow-external-data", help="Allow data files outside the graph's folder.")]
 AllowEmpty = Annotated[bool, option("--allow-empty", help="Accept a graph without nodes.")]

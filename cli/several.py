@@ -86,11 +86,11 @@ class SeveralWork:
         return given
 
 
-def refuse(options: Mapping[str, object]) -> None:
-    """UsageError KG240 for an option that was given and is for one graph alone."""
+def refuse(options: Mapping[str, object], alone: str) -> None:
+    """UsageError KG240 for an option that was given and is for `alone`, for example "one graph"."""
     for option, value in options.items():
         if value:
-            raise UsageError(f"{option} is for one graph", code="KG240", help="run the graphs one by one")
+            raise UsageError(f"{option} is for {alone}", code="KG240", help="leave it out, or run one after the other")
 
 
 def save(reports: Mapping[str, RunReport], folder: str | None, bundle: str | None) -> None:

@@ -48,7 +48,7 @@ from kgrun.runtime.stepwise import first_run, run_stepwise
 from kgrun.runtime.try_streams import try_streams
 
 if TYPE_CHECKING:
-    from kgrun.runtime.several.share import Share
+    from kgrun.runtime.sharing import Sharing
 
 Streams = Literal["file", "auto"]
 Cache = Literal["hot", "cold"]
@@ -82,7 +82,7 @@ class Session:
         precision: of products of float32 on a GPU: "float32", or "tf32" for tensor cores that round their inputs.
         tell: called with what goes on (`runtime.culprit`), so that whoever ends the process can say what it was. On a
             GPU the first run then waits after each step and does not count.
-        share: what it shares with graphs before it (`runtime.several`); it is then loaded by `start`.
+        share: what it shares with others (`runtime.several`, `runtime.shapes`); it is then loaded by `start`.
 
     Attributes:
         planned, planned_memory: the program and its plan, also before they are `loaded`.
@@ -119,7 +119,7 @@ class Session:
         sync_each: bool = False,
         precision: Precision = "float32",
         tell: Tell | None = None,
-        share: Share | None = None,
+        share: Sharing | None = None,
     ) -> None:
         self.seed = seed
         self._given: dict[str, Array] = dict(values or {})
@@ -254,12 +254,9 @@ class Session:
         Raises:
             KgrunError: for inputs that do not fit and for faults of the device.
         """
-        self._take_inputs(inputs or {})
+        self.take_inputs(inputs or {})
         loaded = self.loaded
-        with self._phases("upload"):
-            loaded.load(self._given, self.seed, inputs=True)
-        default = 1 if self.device.info.kind == "cpu" or loaded.updated else 10
-        count = default if iterations is None else iterations
+        count = iterations or (1 if self.device.info.kind == "cpu" or loaded.updated else 10)
         amount = Amount(count, warmup, duration, per_step, timing, cache == "cold")
         with self._phases("run"), blaming(lambda: self.program):
             if self._watch.settings.names:
@@ -291,7 +288,8 @@ class Session:
         named = nvtx_observers() if self.device.info.kind == "cuda" else []
         return loaded.runner.measure(amount, [*observers, *named], before_last)
 
-    def _take_inputs(self, inputs: Mapping[str, Array]) -> None:
+    def take_inputs(self, inputs: Mapping[str, Array]) -> None:
+        """Keep the arrays, and fill the inputs on the device. Raises as `run`."""
         check_names(self.bound.source, inputs)
         for name, array in inputs.items():
             kind = self.bound.tensors[name].type if name in self.bound.tensors else None
@@ -301,6 +299,8 @@ class Session:
             if name in self.bound.values and not np.array_equal(checked, self.bound.values[name]):
                 raise UsageError(f"input {name!r} decides shapes and changed; open a new Session for it", code="KG213")
             self._given[name] = checked
+        with self._phases("upload"):
+            self.loaded.load(self._given, self.seed, inputs=True)
 
     def output(self, name: str) -> Array:
         """A graph output or a pinned tensor as a host array, after a run."""

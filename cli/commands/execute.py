@@ -24,6 +24,8 @@ from kgrun.cli.several import SeveralWork, refuse
 from kgrun.cli.several import save as save_several
 from kgrun.cli.several import show as show_several
 from kgrun.cli.show import show_run
+from kgrun.cli.sweep import SweepWork, parse_sweep
+from kgrun.cli.sweep import show as show_sweep
 from kgrun.cli.values import check_number, parse_device, parse_size
 from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
 from kgrun.runtime.devices.cuda_early import open_context_early
@@ -108,6 +110,7 @@ def command(
     no_color: opt.NoColor = False,
     device: opt.Device = "auto",
     dim: opt.Dims = None,
+    sweep: opt.Sweep = None,
     strict: opt.Strict = False,
     allow_external_data: opt.ExternalData = False,
     allow_empty: opt.AllowEmpty = False,
@@ -203,13 +206,29 @@ def command(
         refuse({
             "--csv": csv, "--trace": trace, "--check": check, "--allow-skip": allow_skip, "--expected": expected,
             "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--reuse-outputs": reuse_outputs,
-        })  # fmt: skip
+            "--sweep": sweep,
+        }, "one graph")  # fmt: skip
         watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json, crashes=_on_cpu(device))
         with interrupts.bounded():
             several = SeveralWork([file, *more], allow_external_data, input or (), inputs, settings, loop)
             reports, together = several.run(output)
         save_several(reports, output_dir, save_outputs)
         show_several(output, reports, together, samples)
+        return
+    if sweep:
+        refuse({
+            "--csv": csv, "--trace": trace, "--check": check, "--allow-skip": allow_skip, "--expected": expected,
+            "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--output-dir": output_dir,
+            "--save-outputs": save_outputs,
+        }, "a run at one size")  # fmt: skip
+        sizes = parse_sweep(sweep)
+        watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json, crashes=_on_cpu(device))
+        with interrupts.bounded():
+            swept = SweepWork(
+                GraphOptions(file, allow_external_data=allow_external_data), input or (), inputs, sizes, settings, loop
+            )
+            rows, kept = swept.run(output)
+        show_sweep(output, rows, kept, samples, verbose)
         return
     work = Work(
         options,

@@ -260,7 +260,13 @@ def report_schema() -> Schema:
     from kgrun.cli.render.schema_diff import diff_document
     from kgrun.cli.render.schema_measured import kernel_row
     from kgrun.cli.render.schema_offload import OFFLOAD
-    from kgrun.cli.render.schema_tools import doctor_schema, dump_check_schema, run_op_schema, several_schema
+    from kgrun.cli.render.schema_tools import (
+        doctor_schema,
+        dump_check_schema,
+        run_op_schema,
+        several_schema,
+        sweep_schema,
+    )
 
     documents = {
         "execute": _execute(),
@@ -272,6 +278,7 @@ def report_schema() -> Schema:
         "diff": diff_document(),
         "doctor": doctor_schema(),
         "execute_several": several_schema(),
+        "execute_sweep": sweep_schema(),
         "run_op": run_op_schema(),
         "dump_check": dump_check_schema(),
         "failure": _failure(),

@@ -24,6 +24,14 @@ def doctor_schema() -> Schema:
     return record(common | {"platform": STRING, "components": rows(component), "abilities": rows(ability)})
 
 
+def sweep_schema() -> Schema:
+    """A document of `execute` a size, without its first members, and what was kept."""
+    graph: Schema = {"type": "object", "properties": {"kernels": rows(ref("kernel_row"))}, "required": ["kernels"]}
+    common = {key: COMMON[key] for key in ("schema_version", "ok")}
+    kept = record(dict.fromkeys(("hits", "plans", "evictions"), COUNT))
+    return record(common | {"sizes": rows(record({"dims": mapping(COUNT), "run": graph})), "kept": kept})
+
+
 def several_schema() -> Schema:
     """A document of `execute` a graph, without its first members, and the memory of all."""
     memory = dict.fromkeys(("static_bytes", "arena_bytes", "peak_bytes", "apart_bytes", "measured_peak_bytes"), COUNT)

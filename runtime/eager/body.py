@@ -21,6 +21,7 @@ from kgrun.graphs.schema.nodes import OpNode
 from kgrun.runtime.eager.store import Tensor
 from kgrun.runtime.kernels.base import DynamicFunction, dynamic_kernel
 from kgrun.runtime.lower import lower
+from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.lower.sources import KernelSources
 from kgrun.runtime.program import Program
 
@@ -42,6 +43,9 @@ class NodeProgram:
         types: of the outputs, None for those that nobody names.
         sources: by buffer of `program`: the position of the input whose bytes it is; None for fresh bytes.
         places: by output: the buffer it lives in; None for one that lives nowhere.
+        overwrites: buffers of inputs that its steps write.
+        touched: by buffer: whether its steps read or write it; the others need no bytes on the device.
+        pins: outputs of which a static copy is kept, with the buffer of the copy (S38).
         dynamic: what makes the outputs where their shapes depend on elements: host arrays in, host arrays out.
         prepared: its steps packed, by the addresses of the buffers.
     """
@@ -51,6 +55,9 @@ class NodeProgram:
     types: Types
     sources: tuple[int | None, ...]
     places: tuple[int | None, ...]
+    overwrites: tuple[int, ...] = ()
+    touched: tuple[bool, ...] = ()
+    pins: tuple[tuple[str, int], ...] = ()
     dynamic: DynamicFunction | None = None
     prepared: dict[tuple[int, ...], list[PreparedStep]] = field(default_factory=dict)
 
@@ -219,9 +226,18 @@ class Body:
         if node.call is not None and not node.call.exact:
             function = dynamic_kernel(node.op)(node.call)
             nothing = Program(bound, self.target, (), {}, ())
-            return NodeProgram(node, nothing, outputs, (), (None,) * len(outputs), function)
+            return NodeProgram(node, nothing, outputs, (), (None,) * len(outputs), dynamic=function)
         program = lower(bound, self.target, reuse=False, sources=self.sources)
-        return NodeProgram(node, program, outputs, _sources(program, node), _places(program, node))
+        sources = _sources(program, node)
+        written = {index for step in program.steps for index in step.writes}
+        touched = written.union(*(step.reads for step in program.steps))
+        slots = program.slots
+        return NodeProgram(
+            node, program, outputs, sources, _places(program, node),
+            overwrites=tuple(index for index in sorted(written) if sources[index] is not None),
+            touched=tuple(index in touched for index in range(len(program.buffers))),
+            pins=tuple((n, slots[pinned_name(n)].buffer) for n in node.written_names() if pinned_name(n) in slots),
+        )  # fmt: skip
 
     def _alone(
         self,

@@ -22,7 +22,6 @@ from kgrun.runtime.eager.dynamic import run_dynamic
 from kgrun.runtime.eager.record import Recorder
 from kgrun.runtime.eager.store import Block, Store, Tensor
 from kgrun.runtime.host_data import host_array
-from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.program import Copy, MemoryClass, Pointer, Step
 
 if TYPE_CHECKING:
@@ -257,7 +256,8 @@ class Executor:
                     outputs.append(None)
                 else:
                     outputs.append(Tensor(kind, store.retain(blocks[place])))
-            self._keep_pinned(program, blocks)
+            if program.pins:
+                self._keep_pinned(program, blocks)
             return outputs
         finally:
             for block in blocks:
@@ -265,12 +265,13 @@ class Executor:
 
     def _issue(self, frame: Frame, program: NodeProgram, blocks: list[Block]) -> None:
         """Launch the node's steps over `blocks`; an error names the step that it is certain of."""
-        steps = program.program.steps
-        for index in sorted({index for step in steps for index in step.writes}):
-            if program.sources[index] is not None:
-                self._before_overwriting(frame, program, blocks, index)
-        touched = {index for step in steps for index in (*step.reads, *step.writes)}
-        places = tuple(self.store.address(b) if i in touched else b.address or 0 for i, b in enumerate(blocks))
+        steps, store = program.program.steps, self.store
+        for index in program.overwrites:
+            self._before_overwriting(frame, program, blocks, index)
+        places = tuple(
+            store.address(block) if touched else block.address or 0
+            for block, touched in zip(blocks, program.touched, strict=True)
+        )
         prepared = program.prepared.get(places)
         if prepared is None:
             started = perf_counter_ns()
@@ -330,15 +331,12 @@ class Executor:
             raise in_users_files(program.program.graph.source, error) from None
 
     def _keep_pinned(self, program: NodeProgram, blocks: list[Block]) -> None:
-        for name in program.node.written_names():
-            slot = program.program.slots.get(pinned_name(name))
-            if slot is None:
-                continue
+        for name, place in program.pins:
             before = self.pinned.pop(name, None)
             if before is not None:
                 self.store.release(before.block)
             kind = program.program.graph.tensors[name].type
-            self.pinned[name] = Tensor(kind, self.store.retain(blocks[slot.buffer]))
+            self.pinned[name] = Tensor(kind, self.store.retain(blocks[place]))
 
     def close(self) -> None:
         """Let go of pinned copies."""

@@ -1,4 +1,4 @@
-"""Graphs that run node by node give the same on the GPU as on the CPU, and leave no memory behind."""
+"""Node by node, several graphs, many shapes: the same on the GPU as on the CPU, and no memory left behind."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from kgrun.runtime import Session
 from kgrun.runtime.devices.cuda import CudaDevice
 from kgrun.runtime.dump import DumpConfig
 from kgrun.runtime.eager import EagerSession
+from kgrun.runtime.several import Graphs
+from kgrun.runtime.shapes import ShapeSession
 from tests.graphs.random_graphs import random_graph
 from tests.support import graph, node, tensor
 
@@ -85,3 +87,33 @@ def test_dumps_are_the_tensors_as_they_were_made(device: CudaDevice, tmp_path: A
     for file in files:
         on_gpu, on_cpu = (np.load(tmp_path / name / "iteration_0" / file) for name in ("gpu", "cpu"))
         np.testing.assert_allclose(on_gpu.astype(float), on_cpu.astype(float), rtol=2e-2, atol=1e-3, err_msg=file)
+
+
+def test_many_shapes_are_captured_once_each(device: CudaDevice) -> None:
+    from tests.runtime.shapes.test_shape_session import layers
+
+    rng = np.random.default_rng(3)
+    inputs = {n: rng.uniform(-1, 1, (n, 16)).astype(F) for n in (1, 7, 64, 300, 7, 1)}
+    held = device.memory_in_use()
+    with ShapeSession(layers(), device=device) as session:
+        for _ in range(2):
+            for x in inputs.values():
+                with Session(layers(), device="cpu", values={"x": x}) as exact:
+                    wanted = exact.run().outputs
+                for name, array in session({"x": x}).items():
+                    np.testing.assert_allclose(array, wanted[name], rtol=1e-4, atol=1e-5)
+        assert session.statistics.plans == len(inputs)
+    assert device.memory_in_use() == held
+
+
+def test_two_graphs_hand_on_an_output_in_place(device: CudaDevice) -> None:
+    from tests.runtime.several.test_graphs import X, first, second
+
+    with Graphs([first(), second()], device="cpu", values={"a": {"x": X}}) as graphs:
+        wanted = graphs.run()["b"].outputs["y"]
+    held = device.memory_in_use()
+    with Graphs([first(), second()], device=device, values={"a": {"x": X}}) as graphs:
+        reports = graphs.run()
+        np.testing.assert_allclose(reports["b"].outputs["y"], wanted, rtol=1e-4)
+        assert reports["b"].not_replayed is None
+    assert device.memory_in_use() == held

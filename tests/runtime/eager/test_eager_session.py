@@ -175,3 +175,72 @@ def test_S20_a_result_beyond_its_max_shape_is_an_error() -> None:
         with pytest.raises(GraphError, match=r"shape \[1, 3\], beyond its max_shape \[1, 2\]") as caught:
             session.run({"x": row(1, 2, 3)})
     assert (caught.value.code, str(caught.value.where)) == ("KG352", "tensors.p.max_shape")
+
+
+def test_S126_S128_what_is_on_the_device_is_kept_and_an_input_is_filled_anew() -> None:
+    tensors = X | {"w": tensor("parameter", (3,), F, init={"fill": 2})}
+    made = graph([node("a", ["x", "w"], ["y"], op="Mul")], tensors, ["y"], dims={"n": 3})
+    with EagerSession(made, device="cpu") as session:
+        with pytest.raises(UsageError, match="input 'x' has no data"):
+            session.run()
+        session.run({"x": row(1, 2, 3)})
+        uploaded, place = session.store.uploaded[0], session._body.statics["w"].block.address
+        assert session.run({"x": row(4, 5, 6)}).outputs["y"].tolist() == [8, 10, 12]
+        assert session.store.uploaded[0] == uploaded + 12  # the input alone
+        assert session._body.statics["w"].block.address == place
+
+
+def test_S129_a_type_that_nothing_declares_is_the_inferred_one() -> None:
+    nodes = [node("a", ["x"], ["t"], op="Cast", attributes={"to": "float16"}), node("b", ["t"], ["y"], op="Neg")]
+    with EagerSession(graph(nodes, X, ["y"]), device="cpu", values={"x": row(1)}) as session:
+        report = session.run()
+    assert report.outputs["y"].dtype == np.float16
+    assert report.program.graph.tensors["t"].type.dtype == "float16"
+
+
+def test_S19_S129_a_weight_that_feeds_no_kernel_is_read_from_the_host() -> None:
+    tensors = X | {"w": tensor("parameter", (2,), F, init={"fill": 5})}
+    made = graph([node("a", ["x"], ["y"], op="Neg")], tensors, ["y", "w"])
+    with EagerSession(made, device="cpu", values={"x": row(1)}) as session:
+        report = session.run()
+        assert report.outputs["w"].tolist() == [5, 5]
+        assert session._body.statics["w"].block.address is None
+
+
+def test_S131_workspace_is_taken_at_each_call_and_returned() -> None:
+    nodes = [node("a", ["x"], ["t"], op="Neg", workspace=[4096]), node("b", ["t"], ["y"], op="Neg", workspace=[4096])]
+    with EagerSession(graph(nodes, X, ["y"]), device="cpu", values={"x": row(1)}) as session:
+        plan = session.run().plan
+        assert plan.no_reuse_bytes == 2 * 4096 + 512  # two workspaces and t
+        assert plan.dynamic_bytes == 4096 + 512
+        assert sorted(holder.name for holder in session.store.pool.leaks()) == ["x", "y"]
+
+
+def test_S130_S40_an_output_in_place_lies_where_its_input_does() -> None:
+    tensors = {"w": tensor("parameter", (3,), F, init={"fill": 1})}
+    made = graph([node("a", ["w", "w"], ["w2"], op="Add", inplace={"w2": "w"})], tensors, ["w2"])
+    with EagerSession(made, device="cpu") as session:
+        session.run()
+        assert session._outputs[0].block is session._body.statics["w"].block
+        assert session.run().outputs["w2"].tolist() == [4, 4, 4]
+
+
+def test_a_value_that_others_still_want_is_copied_before_it_is_overwritten() -> None:
+    nodes = [
+        node("places", ["x"], ["p"], op="NonZero"),
+        node("a", ["x"], ["t"], op="Neg"),
+        node("view", ["t"], ["v"], op="Identity"),
+        node("b", ["t", "x"], ["u"], op="Add", inplace={"u": "t"}),
+        node("c", ["v", "u"], ["y"], op="Sub"),
+    ]
+    with open_session(graph(nodes, X, ["y", "p"]), device="cpu", values={"x": row(1, 2)}) as session:
+        assert session.run().outputs["y"].tolist() == [-1, -2]
+
+
+def test_given_arrays_are_never_changed() -> None:
+    x = row(1, -2)
+    with EagerSession(graph([node("a", ["x"], ["y"], op="Relu")], X, ["y"]), device="cpu", values={"x": x}) as session:
+        out = session.run().outputs["y"]
+        out[:] = 7
+        assert session.run().outputs["y"].tolist() == [1, 0]
+    assert x.tolist() == [1, -2]
