@@ -1,4 +1,4 @@
-"""What the format can say and this version cannot do yet: refused, so that nothing is silently left out."""
+"""What the format says and a plan, or a run node by node, cannot do: refused, so that nothing is silently left out."""
 
 from __future__ import annotations
 

@@ -168,6 +168,7 @@ class LaneRows:
         self._device.free(self._header_address)
         self._in.clear()
         self._out.clear()
+        self._header = np.empty(0, np.uint8)
 
     def _put(self, at: int, values: Array) -> None:
         self._header[at : at + values.nbytes].view(values.dtype)[:] = values
