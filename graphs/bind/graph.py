@@ -201,6 +201,7 @@ class Binder:
             raise error.at(self.graph.place("nodes", scope.position, *error.path)) from None
         except GraphError as error:
             raise error.at(self.graph.place("nodes", scope.position, "op")) from None
+        call.unnamed = frozenset(position for position, name in enumerate(node.outputs) if name is None)
         if not call.exact:
             if not self.run_time:
                 raise shapes_unknown(self.graph, scope.position, node.op)
