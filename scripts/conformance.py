@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from kgrun.graphs.version import __version__
 from kgrun.runtime.onnx_backend import UnsupportedModel, prepare
 
 # Expected outputs that come from a softmax rounded to float16 at every step, where kgrun accumulates in float32: two
@@ -85,7 +86,7 @@ def _opened(outputs: Any) -> list[Any]:
 
 def report(rows: list[dict[str, str]], device: str, seconds: float) -> dict[str, Any]:
     """The document that is saved."""
-    packages = ("kgrun", "onnx", "numpy", "ml_dtypes")
+    packages = ("onnx", "numpy", "ml_dtypes")
     by_operator: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         by_operator[row["operator"]][row["verdict"]] += 1
@@ -94,7 +95,7 @@ def report(rows: list[dict[str, str]], device: str, seconds: float) -> dict[str,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "device": device,
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in packages},
+        "versions": {"kgrun": __version__} | {name: metadata.version(name) for name in packages},
         "seconds": round(seconds, 1),
         "totals": {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS},
         "operators": {op: {v: counts[v] for v in VERDICTS} for op, counts in sorted(by_operator.items())},

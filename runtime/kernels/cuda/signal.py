@@ -5,16 +5,14 @@ The sums take n² steps a frame: right for the frames of speech and music; an FF
 
 from __future__ import annotations
 
-from kgrun.graphs.dtypes import DTYPES, itemsize
+from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import OpCall, TensorType
-from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.signal import Transform, mel_edges, transform_of, window_terms
 from kgrun.runtime.kernels.base import Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     Arguments,
     c_type,
     code,
-    compute_type,
     int64,
     launch,
     number,
@@ -40,15 +38,13 @@ def _transform(call: OpCall) -> Lowered:
     source, out, found = call.input(0), call.outputs[0], transform_of(call)
     if out.size == 0:
         return Lowered(())
-    kind = compute_type(source.dtype)
     table, weights = Operand("workspace", 0), source_input(2) if _weighs(call) else None
-    roots = launch(code("kg_roots", f"typedef {kind} T;\n{_ROOTS}"), (table, int64(found.length)), found.length)
+    roots = launch(code("kg_roots", f"typedef double T;\n{_ROOTS}"), (table, int64(found.length)), found.length)
     text = _text(source.dtype, source.shape[-1] == 2, found)
     total = found.outer * found.frames * found.bins * found.inner
     sizes = (found.length, found.size, found.inner, found.count, found.bins, found.frames, found.step, total)
     args: Arguments = (source_input(0), weights, table, target(), *map(int64, sizes))
-    bytes_ = 2 * found.length * itemsize(compute_dtype(source.dtype))
-    return Lowered((roots, launch(code("kg_transform", text), args, total)), (bytes_,))
+    return Lowered((roots, launch(code("kg_transform", text), args, total)), (2 * found.length * 8,))
 
 
 def _weighs(call: OpCall) -> bool:
@@ -66,7 +62,7 @@ def _text(dtype: str, is_complex: bool, found: Transform) -> str:
         store = "q[i] = kg_to<E>(re / scale);"
         twice = "const bool single = t == 0 || 2 * t == length; if (single) b = 0; else { a *= 2; b *= 2; }"
     return f"""{prelude([dtype])}typedef {c_type(dtype)} E;
-typedef {compute_type(dtype)} T;
+typedef double T;  // as numpy's FFT: sums of many terms that cancel
 extern "C" __global__ void __launch_bounds__(256) kg_transform(
     const E* p, const E* weights, const T* table, E* q, long long length, long long size, long long inner,
     long long count, long long bins, long long frames, long long step, long long n) {{
