@@ -71,6 +71,8 @@ def _weighted(rules: Rules, axis: ResizedAxis) -> tuple[Array, Array]:
 def resize(call: OpCall) -> HostFunction:
     """Input 0 resampled; integers are computed in float64, rounded and limited to their range."""
     rules, axes = resize_rules(call), resized_axes(call)
+    if call.outputs[0].size == 0:
+        return lambda inputs, outputs: None
     outside = _outside(call, rules, axes)
     if rules.mode == "nearest":
         return _nearest_resize(call, rules, axes, outside)
@@ -82,8 +84,6 @@ def resize(call: OpCall) -> HostFunction:
     limits = DTYPES[dtype].limits
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        if outputs[0].size == 0:
-            return
         x = _required(inputs[0]).astype(work, copy=False)
         for axis, at, weights in steps:
             x = _along(x, axis, at, weights.astype(work))
@@ -119,8 +119,6 @@ def _nearest_resize(call: OpCall, rules: Rules, axes: Sequence[ResizedAxis], out
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         x = _required(inputs[0])
-        if outputs[0].size == 0:
-            return
         if all(repeats):  # every element so many times: whole rows are copied
             rows = np.empty((*x.shape, last), x.dtype) if last > 1 else x
             for at in range(last if last > 1 else 0):
