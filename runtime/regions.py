@@ -28,11 +28,16 @@ def limit_memory(device: Device, limit: int | None, host_limit: int | None) -> C
     return lift
 
 
+def headroom(device: Device) -> int:
+    """Bytes of a GPU that a pool leaves alone: 128 MiB, a 64th of a small one; none of the CPU's (U2)."""
+    return 0 if device.info.kind == "cpu" else min(HEADROOM, device.info.total_memory // 64)
+
+
 def plan_limit(device: Device, mode: str, limit: int | None) -> int | None:
     """Most bytes a plan may take: a pool never plans for more than the device has free now."""
     if mode != "pool":
         return limit
-    free = device.free_memory(HEADROOM if device.info.kind != "cpu" else 0)[0]
+    free = device.free_memory(headroom(device))[0]
     return free if limit is None else min(limit, free)
 
 

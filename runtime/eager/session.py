@@ -29,11 +29,12 @@ from kgrun.runtime.eager.dump import EagerDump
 from kgrun.runtime.eager.executor import Executor
 from kgrun.runtime.eager.store import Block, Store, Tensor
 from kgrun.runtime.host_data import Array, check_array, check_names
-from kgrun.runtime.host_memory import HostMemory, check_room
+from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.lower.classes import alias_classes
 from kgrun.runtime.measure import Measured
 from kgrun.runtime.memory.pool.live import LivePool
 from kgrun.runtime.phases import Phases
+from kgrun.runtime.regions import headroom, limit_memory
 from kgrun.runtime.report import RunReport, Transfer
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import judged, step_reports
@@ -95,14 +96,13 @@ class EagerSession:
                 self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
-            undo.callback(setattr, self.device, "host", self.device.host)
-            self.device.host = HostMemory(host_memory_limit)
+            undo.callback(limit_memory(self.device, memory_limit, host_memory_limit))
             watch = Watch(check_settings((), schedule, self.device.info.kind))
             self._body = Body(
                 graph, [], bind_dims(graph, self._all_dims()), self.device.info.kind, self.device.info.arch
             )
             unit = pool_unit or (_GPU_UNIT if self.device.info.kind != "cpu" else _CPU_UNIT)
-            pool = LivePool(self.device, unit=unit, limit=memory_limit)
+            pool = LivePool(self.device, unit=unit, limit=memory_limit, headroom=headroom(self.device))
             undo.callback(pool.close)
             self.store = Store(self.device, pool)
             self._reuse = reuse_outputs

@@ -163,7 +163,7 @@ def test_U1_pinned_memory_that_is_refused_is_a_warning_of_its_own_and_copies_go_
     )
     with Session(made, device=device) as session:
         report = session.run({"x": values}, iterations=1)
-        at = session._loaded.address(session.program.slots["x"])
+        at = session.loaded.address(session.program.slots["x"])
         assert driver.view(at, values.nbytes).tobytes() == values.tobytes()
         back = np.zeros_like(values)
         device.download(at, back)

@@ -22,6 +22,12 @@ def test_S97_what_fits_without_offload_is_never_refused_for_the_sake_of_it(seed:
     check_graph(seed, nodes=1 + seed % 50)
 
 
+@pytest.mark.parametrize("seed", [1140, 1380])
+def test_S69_a_limit_of_exactly_what_a_pool_takes_is_enough(seed: int) -> None:
+    check_graph(seed, nodes=1 + seed % 50)
+    check_device(seed, nodes=1 + seed % 50)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(10))

@@ -10,8 +10,7 @@ import pytest
 from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.devices.cpu import CpuDevice
 from kgrun.runtime.devices.cuda import CudaDevice
-from kgrun.runtime.memory.pool import HEADROOM
-from kgrun.runtime.regions import Regions, plan_limit
+from kgrun.runtime.regions import Regions, headroom, plan_limit
 from tests.runtime.devices.fake_cuda_driver import FACTS, FakeDriver
 from tests.support import chain_of, planned, program
 
@@ -23,13 +22,15 @@ def test_U2_a_pool_plans_for_no_more_than_a_gpu_has_free_and_leaves_it_headroom(
     driver = FakeDriver(replace(FACTS, total_memory=1 << 30))
     device = CudaDevice(driver=driver)
     free = (1 << 30) - driver.other_bytes
-    assert plan_limit(device, "pool", None) == free - HEADROOM
+    kept = headroom(device)
+    assert kept == 16 << 20  # 128 MiB on GPUs of 8 GiB and more
+    assert plan_limit(device, "pool", None) == free - kept
     assert plan_limit(device, "planned", None) is None
     if armed:
         device.limit_memory(64 * KIB)
     assert plan_limit(device, "pool", 64 * KIB) == 64 * KIB  # a limit this low leaves headroom anyway
     device.limit_memory(None)
-    held = device.allocate(free - HEADROOM - 4 * KIB)
+    held = device.allocate(free - kept - 4 * KIB)
     assert plan_limit(device, "pool", 64 * KIB) == 4 * KIB
     more = device.allocate(8 * KIB)
     assert plan_limit(device, "pool", None) == 0

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from kgrun.graphs.errors import DoesNotFit, InternalError
+from kgrun.runtime.memory.alignment import held_bytes
 from kgrun.runtime.memory.pool.best_fit import BestFitPool
 from kgrun.runtime.memory.pool.blocks import UNIT, NoRoom
 from kgrun.runtime.memory.pool.explain import exhausted
@@ -37,7 +38,7 @@ class LivePool:
 
     Args:
         device: where the blocks come from.
-        unit: bytes to grow by, a multiple of 512.
+        unit: bytes to grow by, rounded up to 512.
         limit: most bytes of all blocks together; None: what the device has.
         headroom: bytes of the device's free memory that stay free for code, stacks and libraries (U2).
         reserve: take the first block now, so that a lack of memory shows before anything runs (S6).
@@ -50,7 +51,7 @@ class LivePool:
         self, device: Memory, *, unit: int = UNIT, limit: int | None = None, headroom: int = 0, reserve: bool = False
     ) -> None:
         self._source = _DeviceBlocks(device, limit, headroom)
-        self._pool = BestFitPool(self._source, unit)
+        self._pool = BestFitPool(self._source, held_bytes(max(unit, 1)))
         if reserve:
             self.free(self.allocate(1, "the first block of the pool"))
 

@@ -1,7 +1,7 @@
 """A memory plan by pool: the addresses of a dry run, with blocks no larger than they need to be.
 
-Under a limit the dry run is tried in several ways until one fits, which costs no kernel: blocks of the unit, one block
-that grows at its end alone, one block of all the room there is.
+Under a limit the dry run is tried in several ways until one fits, which costs no kernel: blocks of the unit, cut to
+what they hold; blocks that never exceed the room; one block that grows at its end alone; one block of all the room.
 """
 
 from __future__ import annotations
@@ -85,15 +85,16 @@ def plan_pool(
             held = held_at(work, within, growth, found.peak_step) if found.peak_step is not None else []
             return _packing(work, problem, found), _pool_plan(found, held, step, attempts)
     assert limit is not None  # without a limit the first way fits
-    raise _does_not_fit(work, problem, failures[-1], attempts, static_bytes, limit)
+    raise _does_not_fit(work, problem, failures[-1], attempts, static_bytes, limit, step)
 
 
 def _ways(unit: int, room: int) -> Iterator[tuple[str, int, int]]:
     """Ways to grow: name, unit, and the room to run in, where boundless the blocks are looked at afterwards."""
-    yield "units", unit, room
+    yield "units", unit, _BOUNDLESS
     if room < _BOUNDLESS:
-        yield "one growing block", _BOUNDLESS, _BOUNDLESS
+        yield "units within the limit", unit, room
         if unit < room:
+            yield "one growing block", _BOUNDLESS, _BOUNDLESS
             yield "one block", room - room % ALIGNMENT, room
 
 
@@ -139,10 +140,16 @@ def _idle(found: DryRun, held: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 
 def _does_not_fit(
-    work: Workload, problem: Problem, failed: StepFailed, attempts: Sequence[PoolAttempt], static_bytes: int, limit: int
+    work: Workload,
+    problem: Problem,
+    failed: StepFailed,
+    attempts: Sequence[PoolAttempt],
+    static_bytes: int,
+    limit: int,
+    unit: int,
 ) -> DoesNotFit:
     cause = failed.cause
-    smallest = static_bytes + sum(_trimmed(dry_run(work, _BOUNDLESS, _BOUNDLESS)))
+    smallest = static_bytes + min(sum(_trimmed(dry_run(work, _BOUNDLESS, each))) for each in {unit, _BOUNDLESS})
     packed = static_bytes + solve(problem, PackOptions(time_limit=_ADVICE_SECONDS)).height
     lines = [
         f"the pool has no room within {limit:,} bytes, {static_bytes:,} of them static, "

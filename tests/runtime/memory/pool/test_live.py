@@ -120,3 +120,11 @@ def test_closing_twice_gives_everything_back_once() -> None:
     pool.close()
     assert device.memory_in_use() == 0
     assert pool.statistics().total == 0
+
+
+@pytest.mark.parametrize(("unit", "block"), [(0, 512), (1, 512), (1000, 1024)])
+def test_S69_any_unit_is_rounded_up_to_whole_pieces(unit: int, block: int) -> None:
+    device = CpuDevice()
+    with LivePool(device, unit=unit) as pool:
+        pool.allocate(1)
+        assert device.memory_in_use() == block

@@ -190,16 +190,30 @@ def test_S37_a_limit_below_static_memory_blames_static_memory() -> None:
 
 
 def test_S108_B10_other_ways_to_grow_are_tried_dry_until_one_fits() -> None:
-    tensors = {**X, **{f"t{i}": tensor(None, [size * KIB]) for i, size in enumerate((3, 3, 3, 3))}}
-    nodes = [node(f"n{i}", ["x"], [f"t{i}"]) for i in range(4)]
-    made = program([*nodes, node("join", [f"t{i}" for i in range(4)], ["y"])], tensors, ["y"])
-    # Blocks of 4 KiB hold one buffer of 3 KiB each and waste the rest; one block holds all four.
-    plan, _ = pooled(made, pool_unit=4 * KIB, memory_limit=KIB + 12 * KIB)
+    # Blocks of 4 KiB: `a` and `b` in one each, dead when `d` comes, which fits into neither. In one block they touch.
+    tensors = {
+        **X,
+        **{name: tensor(None, [size]) for name, size in {"a": 3072, "b": 3072, "c": 512, "d": 6144}.items()},
+    }
+    nodes = [
+        node("na", ["x"], ["a"]),
+        node("nb", ["x"], ["b"]),
+        node("nc", ["a", "b"], ["c"]),
+        node("nd", ["c"], ["d"]),
+        node("end", ["c", "d"], ["y"]),
+    ]
+    made = program(nodes, tensors, ["y"])
+    plan, _ = pooled(made, pool_unit=4 * KIB, memory_limit=KIB + 7 * KIB)
     assert [(each.way, each.step, each.fits) for each in plan.pool.attempts] == [
-        ("units", "n3", False),
+        ("units", None, False),
+        ("units within the limit", "nd", False),
         ("one growing block", None, True),
     ]
-    assert plan.blocks == (12 * KIB,)
+    assert plan.blocks == (6656,)
+    free, _ = pooled(made, pool_unit=4 * KIB)
+    assert free.blocks == (3584, 3072, 6144)
+    again, _ = pooled(made, pool_unit=4 * KIB, memory_limit=free.peak_bytes)
+    assert again.blocks == free.blocks  # a limit that is met changes nothing
 
 
 def test_options_of_other_modes_are_refused() -> None:
