@@ -77,7 +77,7 @@ def check_schedule(made: Problem, found: Schedule) -> None:
     assert found.compute_ns == pytest.approx(sum(made.ns))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_S97_S101_S122_simulated_runs_keep_every_rule(seed: int) -> None:
     made = a_problem(seed)
@@ -92,7 +92,7 @@ def test_S97_S101_S122_simulated_runs_keep_every_rule(seed: int) -> None:
         assert all(m.in_ns is None or m.fetched == m.part.end for m in old.moves)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_no_schedule_beats_the_bounds(seed: int) -> None:
     pytest.importorskip("scipy")
