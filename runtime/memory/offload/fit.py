@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -117,7 +117,7 @@ def _search(program: Program, problem: Problem, request: Request) -> tuple[Progr
         applied = apply(program, problem, schedule, late=request.mode == "seeds")
         plan = request.plan(applied.program, request.limit)
         if request.limit is None or plan.peak_bytes <= request.limit:
-            return _finished(applied, schedule, plan, request), plan
+            return _finished(applied, schedule, plan, request, problem.ns), plan
     return None
 
 
@@ -150,7 +150,9 @@ def schedule_for(problem: Problem, capacity: int, mode: OffloadMode) -> Schedule
     return None if found is None else found[0]
 
 
-def _finished(applied: Applied, schedule: Schedule, plan: MemoryPlan, request: Request) -> Program:
+def _finished(
+    applied: Applied, schedule: Schedule, plan: MemoryPlan, request: Request, times: Sequence[float]
+) -> Program:
     """Transfers on their streams, ordered by the addresses they use, and checked."""
     program = ordered(on_streams(applied.program), plan)
     check_order(program, plan)
@@ -170,5 +172,6 @@ def _finished(applied: Applied, schedule: Schedule, plan: MemoryPlan, request: R
         profile=request.profile.name,
         rates=request.profile.rates,
         starts_ns=tuple(round(t) for t in schedule.starts),
+        steps_ns=tuple(round(t) for t in times),
     )
     return replace(program, offload=offload)
