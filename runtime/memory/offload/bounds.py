@@ -121,7 +121,7 @@ def fractional_ns(problem: Problem, largest: int = LARGEST) -> tuple[float | Non
     matrix = csr_matrix(
         (program.values, (program.row_of, program.column_of)), shape=(len(program.limits), program.variables)
     )
-    costs = [1.0] * program.steps + [0.0] * (program.variables - program.steps)
+    costs = [1.0] * program.waits + [0.0] * (program.variables - program.waits)
     found = linprog(
         costs,
         A_ub=matrix,
@@ -137,6 +137,8 @@ def fractional_ns(problem: Problem, largest: int = LARGEST) -> tuple[float | Non
 class _Rows:
     """Rows A·x ≤ b of the program. Slot 2j is the wait before step j, slot 2j + 1 the step; x starts with the waits.
 
+    The last slot is the wait for copies after the last step.
+
     For each gap there are cumulative shares that have left and that have come back by the end of a slot. The load is
     held under the capacity at the start and at the end of each step.
     """
@@ -149,7 +151,7 @@ class _Rows:
         self.column_of: list[int] = []
         self.values: list[float] = []
         self.limits: list[float] = []
-        self.variables = self.steps
+        self.waits = self.variables = self.steps + 1
         self.left: list[dict[int, int]] = []  # slot -> variable, of what is copied out
         self.back: list[dict[int, int]] = []  # slot -> variable, of what is copied in
         self.drop: list[int | None] = []  # variable of what leaves without a copy
@@ -179,7 +181,7 @@ class _Rows:
         return 2 * touches[gap.touch] + 2, 2 * touches[gap.touch + 1]
 
     def _slots(self, first: int, last: int) -> dict[int, int]:
-        return {slot: self._new() for slot in range(max(first, 0), last + 1) if slot < 2 * self.steps}
+        return {slot: self._new() for slot in range(max(first, 0), last + 1)}
 
     def _new(self) -> int:
         self.variables += 1
