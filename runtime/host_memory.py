@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kgrun.graphs.errors import DoesNotFit
 
+OFFLOADED = "the block of offloaded tensors"  # what `HostMemory` calls it
 _ALWAYS = 1 << 24  # not worth a look at the system
 
 

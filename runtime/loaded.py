@@ -76,6 +76,7 @@ class LoadedProgram:
                 self._regions = Regions(device, plan, undo, arena)
                 self._places = {p.buffer: self._regions.address(p) for p in plan.placements} | dict(places or {})
                 self.host = HostHomes(device, program.offload, self.address)
+                undo.callback(self.host.close)
             self.skipped: dict[int, Skipped] = {}
             with spend("compile"):
                 self._prepare_all(allow_skip)

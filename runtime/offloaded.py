@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kgrun.runtime.devices.base import Address, Device
+from kgrun.runtime.host_memory import OFFLOADED
 from kgrun.runtime.memory.offload.records import Home, Offload
 from kgrun.runtime.program import Pointer
 
@@ -36,6 +37,11 @@ class HostHomes:
         if offload is not None and offload.host_bytes:
             made = device.host_block(offload.host_bytes)
             self._memory, self.pageable = made.data, made.pageable
+
+    def close(self) -> None:
+        """Give the host memory back; may be called twice."""
+        self._memory = np.empty(0, np.uint8)
+        self._device.host.drop(OFFLOADED)
 
     def put(self, home: Home, array: Array) -> None:
         """Give a tensor its value: on the host, and on the device where a run begins with it there."""

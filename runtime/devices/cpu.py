@@ -17,7 +17,7 @@ from kgrun.graphs.errors import DeviceFault, DoesNotFit, KgrunError
 from kgrun.runtime.devices.allowance import Allowance
 from kgrun.runtime.devices.base import Address, DeviceInfo, HostBlock, PreparedStep, Timing
 from kgrun.runtime.devices.cpu_kernels import CpuKernels
-from kgrun.runtime.host_memory import HostMemory, available_memory, check_room, total_memory
+from kgrun.runtime.host_memory import OFFLOADED, HostMemory, available_memory, check_room, total_memory
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step, Transfer
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class CpuDevice:
 
     def host_block(self, nbytes: int) -> HostBlock:
         """Plain memory: the host's copy of what the device has no room for."""
+        self.host.hold(OFFLOADED, nbytes)
         self._host = plain_memory(nbytes)
         return self._host
 
@@ -197,7 +198,6 @@ class CpuDevice:
 
 def plain_memory(nbytes: int) -> HostBlock:
     """Host memory that is not page-locked; DoesNotFit KG402 where the host has not so many bytes to give."""
-    check_room(nbytes, "what is offloaded")
     try:
         return HostBlock(np.empty(nbytes, np.uint8))
     except MemoryError:

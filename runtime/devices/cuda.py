@@ -21,7 +21,7 @@ from kgrun.runtime.devices.cuda_libraries import Libraries, NotSupported, Precis
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, capturable, fault, issue_loop
-from kgrun.runtime.host_memory import HostMemory
+from kgrun.runtime.host_memory import OFFLOADED, HostMemory
 from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step, Transfer
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class CudaDevice:
     def host_block(self, nbytes: int) -> HostBlock:
         """Page-locked memory for transfers; pageable, with the reason, where the driver gives none."""
         self._check_open()
+        self.host.hold(OFFLOADED, nbytes)
         self._host = locked_memory(self.driver, nbytes)
         return self._host
 

@@ -13,7 +13,6 @@ from typing import Any
 from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.devices.base import Address, HostBlock
 from kgrun.runtime.devices.cuda_driver import Driver
-from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.program import Transfer
 
 
@@ -25,7 +24,6 @@ def locked_memory(driver: Driver, nbytes: int) -> HostBlock:
     """
     import numpy as np
 
-    check_room(nbytes, "what is offloaded")
     try:
         return HostBlock(driver.pinned(nbytes))
     except driver.errors as error:

@@ -52,6 +52,7 @@ class MemoryMap:
         lower_bound: bytes that no arena can go below, None where it is not known.
         live: (time, bytes) where the live dynamic bytes change, ascending, from `start` on.
         peak: a time at which most bytes are live, None without dynamic items.
+        timeline: markup of steps and transfers over predicted time; empty where nothing moves.
     """
 
     title: str
@@ -68,6 +69,7 @@ class MemoryMap:
     live: tuple[tuple[int, int], ...]
     peak: int | None
     facts: Mapping[str, str] = field(default_factory=dict)
+    timeline: str = ""
 
     @property
     def dynamic(self) -> tuple[Item, ...]:
@@ -82,6 +84,7 @@ class MemoryMap:
 
 def plan_map(program: Program | None, plan: MemoryPlan, title: str | None = None) -> MemoryMap:
     """The picture of a plan; without its program, steps have numbers and buffers no members."""
+    from kgrun.cli.render.memory_map.timeline import timeline
     from kgrun.runtime.memory.explain_index import taken_span
 
     steps = tuple(step.name for step in program.steps) if program is not None else ()
@@ -110,6 +113,7 @@ def plan_map(program: Program | None, plan: MemoryPlan, title: str | None = None
         height=plan.dynamic_bytes, static_bytes=plan.static_bytes, lower_bound=plan.lower_bound_bytes,
         optimal=plan.optimal, planner=plan.planner, live=live, peak=_peak(live, plan.peak_step),
         facts={"target": program.target} if program is not None else {},
+        timeline=timeline(program) if program is not None else "",
     )  # fmt: skip
 
 

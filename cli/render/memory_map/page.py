@@ -23,6 +23,7 @@ def html_page(picture: MemoryMap) -> str:
         "summary": "".join(f"<li>{_text(line)}</li>" for line in summary(picture)),
         "style": (folder / "page.css").read_text(encoding="utf-8"),
         "data": _json(page_data(picture)),
+        "timeline": picture.timeline,
         "script": script,
     }
     page = (folder / "page.html").read_text(encoding="utf-8")

@@ -53,12 +53,14 @@ def unavoidable_bytes(problem: Problem) -> tuple[int, int]:
 
     over = full_load(problem) - problem.capacity
     free_in, free_out = np.zeros_like(over), np.zeros_like(over)
+    own = _by_tensor(problem)
     for gap in problem.gaps:
         held = problem.tensors[gap.tensor].held
+        must_copy = _ready(problem, gap) is not None and _cleaned_by(problem, gap, own[gap.tensor]) is None
         for low, high in gap.spans:
             if not gap.back:
                 free_in[low:high] += held
-            if not _must_copy(problem, gap):
+            if not must_copy:
                 free_out[low:high] += held
     if not len(over):
         return 0, 0
@@ -76,10 +78,16 @@ def _ready(problem: Problem, gap: Gap) -> int | None:
     return -1 if tensor.writes else None
 
 
-def _cleaned_by(problem: Problem, gap: Gap) -> Gap | None:
+def _by_tensor(problem: Problem) -> dict[int, list[Gap]]:
+    found: dict[int, list[Gap]] = {}
+    for gap in problem.gaps:
+        found.setdefault(gap.tensor, []).append(gap)
+    return found
+
+
+def _cleaned_by(problem: Problem, gap: Gap, own: list[Gap]) -> Gap | None:
     """The gap before this one, if nothing is written between the two: what left there need not be copied again."""
     tensor = problem.tensors[gap.tensor]
-    own = [g for g in problem.gaps if g.tensor == gap.tensor]
     before = [g for g in own if g.touch < gap.touch]
     if before:
         found = max(before, key=lambda g: g.touch)
@@ -90,11 +98,6 @@ def _cleaned_by(problem: Problem, gap: Gap) -> Gap | None:
         if not tensor.persistent or found.touch != len(tensor.touches) - 1:
             return None
     return None if any(t in tensor.writes for t in between) or found is gap else found
-
-
-def _must_copy(problem: Problem, gap: Gap) -> bool:
-    """Whether no schedule can let the tensor go here without a copy out."""
-    return _ready(problem, gap) is not None and _cleaned_by(problem, gap) is None
 
 
 def fractional_ns(problem: Problem, largest: int = LARGEST) -> tuple[float | None, str | None]:
@@ -118,7 +121,7 @@ def fractional_ns(problem: Problem, largest: int = LARGEST) -> tuple[float | Non
     matrix = csr_matrix(
         (program.values, (program.row_of, program.column_of)), shape=(len(program.limits), program.variables)
     )
-    costs = [1.0] * program.steps + [0.0] * (program.variables - program.steps)
+    costs = [1.0] * program.waits + [0.0] * (program.variables - program.waits)
     found = linprog(
         costs,
         A_ub=matrix,
@@ -134,6 +137,8 @@ def fractional_ns(problem: Problem, largest: int = LARGEST) -> tuple[float | Non
 class _Rows:
     """Rows A·x ≤ b of the program. Slot 2j is the wait before step j, slot 2j + 1 the step; x starts with the waits.
 
+    The last slot is the wait for copies after the last step.
+
     For each gap there are cumulative shares that have left and that have come back by the end of a slot. The load is
     held under the capacity at the start and at the end of each step.
     """
@@ -146,14 +151,15 @@ class _Rows:
         self.column_of: list[int] = []
         self.values: list[float] = []
         self.limits: list[float] = []
-        self.variables = self.steps
+        self.waits = self.variables = self.steps + 1
         self.left: list[dict[int, int]] = []  # slot -> variable, of what is copied out
         self.back: list[dict[int, int]] = []  # slot -> variable, of what is copied in
         self.drop: list[int | None] = []  # variable of what leaves without a copy
         self.cleaned: list[int | None] = []  # number of the gap that lets it
         number = {(g.tensor, g.touch): i for i, g in enumerate(gaps)}
+        own = _by_tensor(problem)
         for gap in gaps:
-            ready, before = _ready(problem, gap), _cleaned_by(problem, gap)
+            ready, before = _ready(problem, gap), _cleaned_by(problem, gap, own[gap.tensor])
             cleaned = None if before is None else number.get((before.tensor, before.touch))
             border = self._border(gap)
             out_end = 2 * self.steps if border or not gap.back else 2 * gap.spans[0][1]
@@ -175,7 +181,7 @@ class _Rows:
         return 2 * touches[gap.touch] + 2, 2 * touches[gap.touch + 1]
 
     def _slots(self, first: int, last: int) -> dict[int, int]:
-        return {slot: self._new() for slot in range(max(first, 0), last + 1) if slot < 2 * self.steps}
+        return {slot: self._new() for slot in range(max(first, 0), last + 1)}
 
     def _new(self) -> int:
         self.variables += 1

@@ -13,6 +13,7 @@ from kgrun.runtime.memory.offload.records import Gap, Problem, Schedule
 from kgrun.runtime.memory.offload.simulate import full_load
 
 STARTS = 2  # candidates that local search goes on from
+ANY = 8  # candidates that are tried for their packing alone
 Order = Callable[[Problem, Gap], tuple[float, ...]]
 
 SHRINK = (1.0, 0.97, 0.93, 0.88, 0.8, 0.7, 0.5)  # shares of the capacity aimed at, so that copies in flight have room
@@ -95,6 +96,13 @@ def choose(problem: Problem, order: Order, capacity: int, forced: Sequence[int] 
 
 def _rank(problem: Problem, order: Order) -> Callable[[int], tuple[float, ...]]:
     return lambda index: (*order(problem, problem.gaps[index]), -index)
+
+
+def any_schedules(problem: Problem, capacity: int, forced: Sequence[int] = ()) -> Iterator[Schedule]:
+    """The portfolio's schedules as they are, the fastest first; for limits so tight that packing decides."""
+    found = [evaluate(problem, chosen, capacity) for _, chosen in _candidates(problem, capacity, forced)]
+    for candidate in sorted((c for c in found if c is not None), key=lambda c: c.cost)[:ANY]:
+        yield candidate.schedule
 
 
 def best_schedule(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kgrun.graphs.bound import Warning
 from kgrun.runtime.memory.offload.apply import Applied, apply
-from kgrun.runtime.memory.offload.choose import best_schedule, forced_gaps, seeds_choice
-from kgrun.runtime.memory.offload.infeasible import does_not_fit
+from kgrun.runtime.memory.offload.choose import any_schedules, best_schedule, forced_gaps, seeds_choice
+from kgrun.runtime.memory.offload.infeasible import does_not_fit, floor
 from kgrun.runtime.memory.offload.order import check_order, on_streams, ordered
 from kgrun.runtime.memory.offload.problem import is_marked, offload_problem
 from kgrun.runtime.memory.offload.records import Offload, OffloadMode, Problem, Schedule
@@ -21,7 +21,7 @@ from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
 
 MODES = ("auto", "off", "manual", "seeds")
-_TRIES = 12
+_TRIES = 4
 _LEAST_SHARE = 0.5  # of the limit that a schedule may be planned for, so that it packs (S100)
 _UNLIMITED = 1 << 58
 
@@ -97,11 +97,11 @@ def fit(program: Program, request: Request) -> tuple[Program, MemoryPlan]:
         if plan.peak_bytes <= problem.capacity:
             return program, plan
     found = _search(program, problem, request)
-    if found is None or (limit is not None and found[1].peak_bytes > limit):
+    if found is None:
         # What must stay counts as long as any of its contiguous group is needed: without offload it may take less.
         if limit is not None and not is_marked(program) and (plan := request.plan(program, limit)).peak_bytes <= limit:
             return program, plan
-        raise does_not_fit(program, problem, request.mode, limit or 0, request.plan, found and found[1])
+        raise does_not_fit(program, problem, request.mode, limit or 0, request.plan)
     return found
 
 
@@ -112,24 +112,30 @@ def _live(problem: Problem) -> int:
 
 
 def _search(program: Program, problem: Problem, request: Request) -> tuple[Program, MemoryPlan] | None:
-    """The program with the transfers of the first schedule that packs into the limit, else of the lowest plan."""
-    capacity = problem.capacity
-    best: tuple[Program, MemoryPlan] | None = None
-    for _ in range(_TRIES):
-        schedule = schedule_for(problem, capacity, request.mode)
-        if schedule is None:
-            break
+    """The program with the transfers of the first schedule that packs into the limit; None where none does."""
+    for schedule in _schedules(problem, request):
         applied = apply(program, problem, schedule, late=request.mode == "seeds")
         plan = request.plan(applied.program, request.limit)
-        if best is None or plan.peak_bytes < best[1].peak_bytes:
-            best = _finished(applied, schedule, plan, request), plan
         if request.limit is None or plan.peak_bytes <= request.limit:
+            return _finished(applied, schedule, plan, request, problem.ns), plan
+    return None
+
+
+def _schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Schedules to try, the best first: for the limit, for less of it, then whatever fits, down to the floor (S100)."""
+    capacity = problem.capacity
+    for _ in range(_TRIES):
+        found = schedule_for(problem, capacity, request.mode)
+        if found is None:
             break
-        over = max(plan.peak_bytes - request.limit, capacity // 100)
-        capacity -= over
+        yield found
+        capacity -= max(problem.capacity // 50, 1)
         if capacity < _LEAST_SHARE * problem.capacity:
             break
-    return best
+    if request.mode == "auto":
+        forced = forced_gaps(problem)
+        yield from any_schedules(problem, problem.capacity, forced)
+        yield from any_schedules(problem, floor(problem)[0], forced)
 
 
 def schedule_for(problem: Problem, capacity: int, mode: OffloadMode) -> Schedule | None:
@@ -144,7 +150,9 @@ def schedule_for(problem: Problem, capacity: int, mode: OffloadMode) -> Schedule
     return None if found is None else found[0]
 
 
-def _finished(applied: Applied, schedule: Schedule, plan: MemoryPlan, request: Request) -> Program:
+def _finished(
+    applied: Applied, schedule: Schedule, plan: MemoryPlan, request: Request, times: Sequence[float]
+) -> Program:
     """Transfers on their streams, ordered by the addresses they use, and checked."""
     program = ordered(on_streams(applied.program), plan)
     check_order(program, plan)
@@ -164,5 +172,6 @@ def _finished(applied: Applied, schedule: Schedule, plan: MemoryPlan, request: R
         profile=request.profile.name,
         rates=request.profile.rates,
         starts_ns=tuple(round(t) for t in schedule.starts),
+        steps_ns=tuple(round(t) for t in times),
     )
     return replace(program, offload=offload)

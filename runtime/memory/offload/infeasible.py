@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.memory.offload.apply import apply
-from kgrun.runtime.memory.offload.choose import best_schedule
+from kgrun.runtime.memory.offload.choose import any_schedules, forced_gaps
 from kgrun.runtime.memory.offload.records import OffloadMode, Problem, Tensor
 from kgrun.runtime.memory.offload.simulate import full_load
 from kgrun.runtime.memory.plan_types import MemoryPlan
@@ -32,7 +32,6 @@ def does_not_fit(
     mode: OffloadMode,
     limit: int,
     plan: Callable[[Program, int | None], MemoryPlan],
-    lowest: MemoryPlan | None,
 ) -> DoesNotFit:
     """KG405 with what is needed, what there is, who is to blame, and which limits would do."""
 
@@ -43,7 +42,7 @@ def does_not_fit(
     step = program.steps[at]
     operands = sorted((t for t in problem.tensors if at in t.touches), key=lambda t: -t.held)
     without = plan(program, None).peak_bytes
-    with_offload = _smallest(program, problem, least, plan, lowest)
+    with_offload = min(_smallest(program, problem, least, plan), without)
     details: dict[str, object] = {
         "limit_bytes": limit,
         "needed_bytes": with_offload,
@@ -70,16 +69,11 @@ def does_not_fit(
     return DoesNotFit(message, code="KG405", help=help, details=details)
 
 
-def _smallest(
-    program: Program,
-    problem: Problem,
-    least: int,
-    plan: Callable[[Program, int | None], MemoryPlan],
-    lowest: MemoryPlan | None,
-) -> int:
-    """The lowest limit for which a plan is known."""
-    found = [] if lowest is None else [lowest.peak_bytes]
-    schedule = best_schedule(problem, least, search=False)
-    if schedule is not None:
-        found.append(plan(apply(program, problem, schedule[0]).program, least).peak_bytes)
-    return min(found, default=plan(program, None).peak_bytes)
+def _smallest(program: Program, problem: Problem, least: int, plan: Callable[[Program, int | None], MemoryPlan]) -> int:
+    """The lowest limit for which a plan is known: what the schedules of the floor pack into."""
+    heights = []
+    for schedule in any_schedules(problem, least, forced_gaps(problem)):
+        heights.append(plan(apply(program, problem, schedule).program, least).peak_bytes)
+        if heights[-1] <= least:
+            break
+    return min(heights, default=plan(program, None).peak_bytes)

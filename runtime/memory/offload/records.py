@@ -238,6 +238,7 @@ class Offload:
         predicted_ns, compute_ns: of a run, and of its steps alone.
         profile: where the times come from.
         rates: of the link.
+        starts_ns, steps_ns: predicted start and time of each step that is no transfer.
     """
 
     mode: OffloadMode
@@ -253,6 +254,7 @@ class Offload:
     profile: str
     rates: Rates
     starts_ns: tuple[int, ...] = ()
+    steps_ns: tuple[int, ...] = ()
     bounds: Bounds | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 

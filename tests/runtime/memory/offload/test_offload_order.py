@@ -21,7 +21,7 @@ from kgrun.runtime.memory.offload.residency import check_residency
 from kgrun.runtime.program import Program, Transfer
 from kgrun.runtime.streams import dependencies, plan_streams
 from tests.graphs.random_graphs import random_graph
-from tests.runtime.memory.offload.test_offload_oracle import needs, run, same
+from tests.runtime.memory.offload.test_offload_oracle import QUICK, needs, run, same
 from tests.runtime.memory.offload.test_offload_state import floor_of, results, training
 
 
@@ -55,17 +55,17 @@ class ShuffledDevice(CpuDevice):
         return AnyOrder([step.launch for step in prepared], after, self.seed)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0, 0.8))
-def test_B11_S101_S103_S124_any_order_that_the_dependencies_allow_gives_the_same_bits(seed: int, share: float) -> None:
-    graph = KernelGraph.model_validate(random_graph(random.Random(seed), 25))
+def test_B11_S101_S124_any_order_that_the_dependencies_allow_gives_the_same_bits(seed: int, share: float) -> None:
+    graph = KernelGraph.model_validate(random_graph(random.Random(seed), 20))
     free = run(graph, None)
     assume(free.steps)
     least = needs(graph)["smallest_feasible_limit_bytes"]
     limit = int(least + share * max(free.plan.peak_bytes - least, 0))
     for number in range(2):
         device = ShuffledDevice(seed + number)
-        with Session(graph, device=device, memory_limit=limit) as session:
+        with Session(graph, device=device, memory_limit=limit, time_limit=QUICK) as session:
             same(free, session.run(per_step=False, iterations=2))
         assert device.memory_in_use() == 0
 
@@ -85,7 +85,7 @@ def test_B11_updated_parameters_in_any_order() -> None:
 def offloaded(seed: int = 5) -> tuple[Program, Session]:
     graph = KernelGraph.model_validate(random_graph(random.Random(seed), 40))
     limit = needs(graph)["smallest_feasible_limit_bytes"]
-    session = Session(graph, device="cpu", memory_limit=limit)
+    session = Session(graph, device="cpu", memory_limit=limit, time_limit=QUICK)
     return session.program, session
 
 
@@ -138,7 +138,7 @@ def test_S102_S99_a_schedule_that_forgets_a_transfer_is_found_out() -> None:
             check_residency(replace(program, steps=steps), offload.homes)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_S58_S88_programs_on_several_streams_stay_right(seed: int) -> None:
     """Streams of the file and those of transfers together."""
@@ -152,7 +152,7 @@ def test_S58_S88_programs_on_several_streams_stay_right(seed: int) -> None:
     least = needs(graph)["smallest_feasible_limit_bytes"]
     for limit in (least, (least + free.plan.peak_bytes) // 2):
         try:
-            session = Session(graph, device=ShuffledDevice(seed), memory_limit=max(limit, least))
+            session = Session(graph, device=ShuffledDevice(seed), memory_limit=max(limit, least), time_limit=QUICK)
         except DoesNotFit:  # what runs side by side shares fewer bytes than the bound supposes
             continue
         with session:

@@ -162,7 +162,7 @@ def test_S105_an_output_that_left_is_read_on_the_host() -> None:
     assert [row.direction for row in out] == ["out"]
 
 
-def test_new_inputs_reach_the_host_copy_and_the_device() -> None:
+def test_S93_new_inputs_reach_the_host_copy_and_the_device() -> None:
     tensors = {"x": tensor("input", (N,), F)}
     steps = [node("a", ["x"], ["t0"], op="Neg")]
     steps += [node(f"n{i}", [f"t{i}"], [f"t{i + 1}"], op="Sigmoid", workspace=[3 * 4 * N]) for i in range(4)]

@@ -66,7 +66,7 @@ def test_S107_the_second_schedule_is_made_by_what_the_first_one_measured() -> No
     limit = floor_of(made) + 2 * 4096
     with Session(made, device="cpu", memory_limit=limit) as session:
         plain = Session(made, device="cpu", offload="off")
-        loaded = session._loaded
+        loaded = session.loaded
         with plain:
             found = refined(loaded, plain.program, Planning(memory_limit=limit), {}, 0)
         assert found is not None
