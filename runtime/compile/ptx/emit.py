@@ -10,6 +10,7 @@ from kgrun.runtime.compile.ptx.layout import BLOCK, LAUNCH, offset_of
 from kgrun.runtime.compile.ptx.syntax import NOWHERE, Function, Instruction
 
 if TYPE_CHECKING:
+    from kgrun.runtime.compile.ptx.inspection import Inspection
     from kgrun.runtime.compile.ptx.provenance import Group
 
 
@@ -28,6 +29,7 @@ class Emitter:
         self.metadata = ""  # appended to accesses of memory that other threads may see
         self.look = "run" if program.quick and not bare else "plain"  # see quick.py
         self.lean = False  # whether accesses are tested out of line: for bodies that seldom run
+        self.inspection: Inspection | None = None  # of the state at hand
         self.stops = False  # whether a thread may end at a suspected fault
         self.index = -1  # of the instruction at hand
         self.displacement = 0  # of the address at hand

@@ -14,6 +14,7 @@ _ORDERED = frozenset(("volatile", "acquire", "release", "relaxed", "mmio"))
 _UNFIT = frozenset(("call", "mbarrier", "wmma", "brx", "trap", "stackrestore", "mapa"))
 _CLOCKS = ("%clock", "%globaltimer")
 _MOST_INSTRUCTIONS = 2500
+_MANY_READS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,15 @@ class Inspection:
         looks: in their order.
         writes: whether it writes at all.
         fills_shared: whether it may write the last of shared memory that nothing wrote yet, where that matters.
+        quiet: whether no look need ask who wrote the shared memory that it reads: a barrier lies between.
+        assumes_complete: whether it is only looked at once all of shared memory was written, because it reads many.
     """
 
     looks: tuple[str, ...]
     writes: bool
     fills_shared: bool
+    quiet: bool = False
+    assumes_complete: bool = False
 
     @property
     def unread(self) -> bool:
@@ -92,7 +97,9 @@ def inspect(flow: Flow, start: int | None, facts: Facts) -> Inspection | None:
     if not facts.stamps:
         return Inspection((BOUNDS,), bool(writes), fills_shared=False)
     looks = [BOUNDS]
-    if writes or (facts.init and shared_reads):
+    quiet = fresh and not any(index in facts.shared for index in writes)
+    assumes = facts.init and quiet and len(shared_reads) > _MANY_READS
+    if writes or (facts.init and shared_reads and not assumes):
         looks.append(CLAIM)
     reads = {index for index in accesses if index not in writes}
     both = {facts.written[index] for index in writes if index in facts.written}
@@ -103,7 +110,7 @@ def inspect(flow: Flow, start: int | None, facts: Facts) -> Inspection | None:
     if writes:
         looks.append(READERS)
     fills = facts.init and any(index in facts.shared for index in writes)
-    return Inspection(tuple(looks), bool(writes), fills)
+    return Inspection(tuple(looks), bool(writes), fills, quiet, assumes)
 
 
 def _reachable(flow: Flow, start: int | None) -> tuple[set[int], set[int]]:

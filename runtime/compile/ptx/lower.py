@@ -66,6 +66,7 @@ def lower_kernel(
     own = RUN if program.quick else PLAIN
     parts: list[str] = []
     for state, inspection in enumerate(inspections):
+        lowering.inspection = inspection
         lowering.lean = inspection is not None
         local_bytes, part = _body(lowering, function, state, f"kg_body{state}", own, looped)
         parts.append(part)
@@ -73,6 +74,7 @@ def lower_kernel(
     if not looped:
         inspections = [None] * states
     for state, inspection in enumerate(inspections):
+        lowering.inspection = inspection
         looks = (PLAIN, *inspection.looks) if inspection else ()
         parts += [_body(lowering, function, state, f"kg_{look}{state}", look, looped)[1] for look in looks]
     if any(inspections):

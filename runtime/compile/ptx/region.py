@@ -20,7 +20,10 @@ METADATA = """!0 = !{}
 !10 = !{i32 0, i32 2147483647}
 !11 = !{i64 16}
 !20 = !{!"branch_weights", i32 1, i32 1000}
-!21 = !{!"branch_weights", i32 1000, i32 1}"""
+!21 = !{!"branch_weights", i32 1000, i32 1}
+!22 = !{!"llvm.loop.vectorize.predicate.enable", i1 true}
+!23 = !{!"llvm.loop.interleave.count", i32 1}
+!24 = !{!"llvm.loop.unroll.disable"}"""
 _RECORDS = (
     f"ptr align 8 dereferenceable({ctypes.sizeof(LaunchRecord)}) %L, "
     f"ptr align 8 dereferenceable({ctypes.sizeof(BlockRecord)}) %B"
@@ -185,7 +188,8 @@ def rows(
         f"  store i32 %{tag}.next, ptr %{tag}.pend, !llvm.access.group !1",
     ]
     number = _FIRST_LOOP + len(loops)
-    loops.append(f"!{number} = distinct !{{!{number}, !3}}")
+    hints = ", !22, !23, !24" if found else ""  # a look is cheap to run: one loop of it, to save the compiler's time
+    loops.append(f"!{number} = distinct !{{!{number}, !3{hints}}}")
     c = f"{tag}.c"
     return [
         f"  br label %{tag}.in",
@@ -234,6 +238,12 @@ def look_first(state: int, inspection: Inspection, loops: list[str]) -> list[str
         *_flag(f"A{state}", "aliased"),
         f"  br i1 %A{state}.set, label %D{state}, label %{after}",
     ]
+    if inspection.assumes_complete:
+        lines += [
+            f"K{state}.0:",
+            *_flag(f"O{state}", "complete"),
+            f"  br i1 %O{state}.set, label %K{state}.first, label %D{state}",
+        ]
     if inspection.unread:
         lines += [
             f"N{state}:",
@@ -243,7 +253,7 @@ def look_first(state: int, inspection: Inspection, loops: list[str]) -> list[str
     for place, look in enumerate(inspection.looks):
         tag, following = f"K{state}.{place}", f"K{state}.{place + 1}"
         condition = inspection.condition(look)
-        lines.append(f"{tag}:")
+        lines.append(f"K{state}.first:" if place == 0 and inspection.assumes_complete else f"{tag}:")
         if condition:
             wanted = f"{tag}.go, label %{following}" if condition == "noted" else f"{following}, label %{tag}.go"
             lines += [*_flag(tag, condition), f"  br i1 %{tag}.set, label %{wanted}", f"{tag}.go:"]

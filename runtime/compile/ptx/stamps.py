@@ -9,6 +9,7 @@ from kgrun.runtime.compile.ptx.layout import BLOCK, offset_of
 from kgrun.runtime.compile.ptx.quick_values import (
     BY_ATOMIC,
     CAS,
+    CLAIM,
     CONFIRM,
     MOST_GRANULES,
     READERS,
@@ -79,6 +80,10 @@ def _any(e: Emitter, *conditions: str) -> str:
 def stamped(e: Emitter, access: Access) -> None:
     quick = settings_of(e)
     shared = access.space == "shared"
+    quiet = e.inspection is not None and e.inspection.quiet and shared and not access.is_write
+    unasked = e.look in (CONFIRM, READERS) or (e.look == CLAIM and e.inspection and e.inspection.assumes_complete)
+    if quiet and unasked:
+        return
     shift = quick.shared_shift if shared else quick.shift
     count = max(1, access.size >> shift)
     if shared:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgrun.runtime.compile.ptx import quick_launch
+from kgrun.runtime.compile.ptx import quick_launch, runtime
+from kgrun.runtime.compile.ptx.lower import lower_kernel
 from kgrun.runtime.compile.ptx.module import QUICK, PtxKernel
 from tests.runtime.compile.ptx.corpus import CASES
 from tests.runtime.compile.ptx.harness import ALL_CHECKS, Case, check_case, compiled, floats, ints, launch
@@ -185,3 +186,37 @@ def test_bounds_alone_keep_no_stamps() -> None:
     source = kernel("float* o", "o[t / 2] = t;")
     assert launch(source, [f32(32)], block=64, checks=bounds).faults == []
     assert {mode for mode, _ in checked(source, bounds)._compiled} == {QUICK}
+
+
+@pytest.mark.parametrize("filled", [64, 63])
+def test_many_reads_of_shared_memory_look_for_what_nobody_wrote(filled: int) -> None:
+    source = kernel(
+        "const float* a, float* o",
+        "__shared__ float s[64];",
+        f"if (t < {filled}) s[t] = a[t];",
+        "__syncthreads();",
+        "float v = 0;",
+        "#pragma unroll",
+        "for (int i = 0; i < 64; i++) v += s[i];",
+        "o[b * 64 + t] = v;",
+    )
+    found = faults_of(source, [floats(64), f32(640)], grid=10, block=64)
+    assert found == ([] if filled == 64 else [("uninitialised", 9)])
+    assert "kg_plain1" in lowered_text(source)
+
+
+def lowered_text(source: str) -> str:
+    """The quick pass's code of a kernel."""
+    module = compiled(source, (), ALL_CHECKS)
+    made = module.kernel("k")
+    return lower_kernel(
+        module.parsed, "k", runtime=runtime.module(), addresses=module.addresses, shared=made._offsets,
+        checks=ALL_CHECKS, looped=True, sizes=made._sizes,
+    ).text  # fmt: skip
+
+
+def test_states_whose_addresses_depend_on_data_are_tested_as_they_run() -> None:
+    straight = kernel("const float* a, float* o", "o[t] = a[63 - t];")
+    indirect = kernel("const int* a, float* o", "o[a[t]] = t;")
+    branching = kernel("const float* a, float* o", "if (a[t] > 0) o[t] = sqrtf(a[t]) * expf(a[t]);")
+    assert ["kg_plain0" in lowered_text(source) for source in (straight, indirect, branching)] == [True, False, False]
