@@ -85,7 +85,7 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
-GraphFile = Annotated[str, argument("GRAPH", "Graph file: .json, .yaml or .yml; - is standard input.")]
+GraphFile = Annotated[str, argument("GRAPH", "Graph file: .json, .yaml, .yml, or an .onnx model; - is standard input.")]
 
 
 def _print_metrics(wanted: bool) -> None:

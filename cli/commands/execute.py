@@ -28,7 +28,7 @@ from kgrun.cli.several import show as show_several
 from kgrun.cli.show import show_run
 from kgrun.cli.sweep import SweepWork, parse_sweep
 from kgrun.cli.sweep import show as show_sweep
-from kgrun.cli.values import check_number, parse_device, parse_size
+from kgrun.cli.values import check_number, parse_device, parse_dims, parse_size
 from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
 from kgrun.runtime.devices.cuda_early import open_context_early
 
@@ -173,7 +173,7 @@ def command(
     options = GraphOptions(file, dim, allow_external_data=allow_external_data)
     settings = {
         "device": parse_device(device),
-        "dims": dims_to_bind(options),
+        "dims": parse_dims(dim or ()),
         "memory": memory.value,
         "memory_limit": parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None,
         "host_memory_limit": (
@@ -241,7 +241,7 @@ def command(
         options,
         input or (),
         inputs,
-        settings,
+        settings | {"dims": dims_to_bind(options)},
         loop,
         Expectation(expected, rtol, atol, equal_nan),
         ParameterFiles(load_parameters, save_parameters),

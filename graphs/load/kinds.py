@@ -40,7 +40,7 @@ _TEXTS = (
 )
 
 _HELP = {
-    "an ONNX model": "turn it into a graph with `kgrun import`",
+    "an ONNX model": "name it .onnx, or turn it into a graph with `kgrun import`",
     "ELF/cubin": "name it as the `source` of a kernel in a graph file",
     "PTX": "name it as the `source` of a kernel in a graph file",
     "CUDA C source": "name it as the `source` of a kernel in a graph file",

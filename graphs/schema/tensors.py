@@ -106,8 +106,9 @@ class EmbeddingCache(Record):
 class TensorSpec(Record):
     """One tensor.
 
-    `data` names a file beside the graph: `x.npy`, `x.npz#key` or `x.safetensors#key`. `init` makes the data when no
-    file and no `--input` is given. `value` states it inline (constants). `string` is a constant of UTF-8 bytes.
+    `data` names a file beside the graph: `x.npy`, `x.npz#key`, `x.safetensors#key` or `x.onnx#key`. `init` makes the
+    data when no file and no `--input` is given. `value` states it inline (constants). `string` is a constant of UTF-8
+    bytes.
     """
 
     role: Role | None = Field(None, description="intermediate unless it carries data or is a graph output")

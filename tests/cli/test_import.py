@@ -140,3 +140,15 @@ def test_a_given_input_decides_a_branch(kgrun: Any, tmp_path: Path) -> None:
         np.savez(tmp_path / "in.npz", x=np.ones(2, np.float32), rate=np.int64(rate))
         words = ("--inputs", tmp_path / "in.npz", "--device", "cpu", "--json")
         assert [row["op"] for row in kgrun("execute", tmp_path / "m.onnx", *words).json()["kernels"]] == [op]
+
+
+def test_models_run_at_several_sizes_and_beside_graphs(kgrun: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    text = '<ir_version: 10, opset_import: ["" : 17]> NAME (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }'
+    for name in "ab":
+        message = onnx.parser.parse_model(text.replace("NAME", name))
+        (tmp_path / f"{name}.onnx").write_bytes(message.SerializeToString())
+    swept = kgrun("execute", tmp_path / "a.onnx", "--sweep", "n=2,4", "--device", "cpu")
+    assert swept.code == 0, swept.err
+    both = kgrun("execute", tmp_path / "a.onnx", tmp_path / "b.onnx", "--dim", "n=2", "--device", "cpu")
+    assert both.code == 0, both.err

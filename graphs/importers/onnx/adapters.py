@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kgrun.graphs.importers.onnx.contrib import CONTRIB
 from kgrun.graphs.importers.onnx.errors import Unsupported
 from kgrun.graphs.importers.onnx.sequences import SEQUENCES
 from kgrun.graphs.importers.onnx.uses import Use
@@ -178,4 +179,5 @@ ADAPTERS: dict[tuple[str, str], Adapter] = {
     ("", "Scatter"): _scatter,
     ("", "DFT"): _dft,
     **{("", op): adapter for op, adapter in SEQUENCES.items()},
+    **CONTRIB,
 }

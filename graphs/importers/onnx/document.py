@@ -29,11 +29,12 @@ class Writer:
     reference: Reference
     keys: dict[str, None] = field(default_factory=dict)
     _names: dict[int, str] = field(default_factory=dict)
+    _long: dict[str, str] = field(default_factory=dict)  # names that were too long, by what they became
     _taken: set[str] = field(default_factory=set)
     _nodes: set[str] = field(default_factory=set)
     _graphs: dict[str, Any] = field(default_factory=dict)
 
-    def document(self, name: str, body: Body, outputs: Mapping[str, Value], dims: Dims) -> dict[str, Any]:
+    def document(self, name: str, doc: str, body: Body, outputs: Mapping[str, Value], dims: Dims) -> dict[str, Any]:
         """The document of the whole model; `outputs` are the graph's by name."""
         for value in body.inputs:
             self._claim(value, value.name)
@@ -41,7 +42,9 @@ class Writer:
         nodes = _needed(body)
         tensors: dict[str, Any] = {self._name(value): _declared(value) for value in body.inputs}
         written = [self._node(node, tensors) for node in nodes]
-        document: dict[str, Any] = {"kgrun": 1, "name": name[:MAX_NAME] or "graph"}
+        for short, long in self._long.items():
+            tensors.setdefault(short, {})["doc"] = long
+        document: dict[str, Any] = {"kgrun": 1, "name": name[:MAX_NAME] or "graph", "doc": doc}
         if dims.names:
             document["dims"] = _dims(dims)
         # Inputs stand first among the tensors, in the model's order; a list of them would call weights undeclared.
@@ -81,6 +84,8 @@ class Writer:
             "inputs": [None if value is None else self._name(value) for value in node.inputs],
             "outputs": [None if value is None else self._name(value) for value in node.outputs],
         }
+        if len(node.name) > MAX_NAME:
+            row["doc"] = node.name
         if node.attributes:
             row["attributes"] = node.attributes
         if node.bodies:
@@ -126,6 +131,8 @@ class Writer:
 
     def _claim(self, value: Value, name: str) -> None:
         self._names[id(value)] = _unique(name, self._taken)
+        if len(name) > MAX_NAME:
+            self._long[self._names[id(value)]] = name
 
 
 def _needed(body: Body) -> list[Emitted]:

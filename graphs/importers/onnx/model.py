@@ -90,7 +90,9 @@ def import_model(
     outputs = _outputs(graph, scope, faults)
     faults.raise_any()
     writer = Writer(reference or (lambda key: f"{path.name}#{key}"))
-    document = writer.document(graph.name or path.stem, translator.emitter.body, outputs, bound)
+    document = writer.document(
+        graph.name or path.stem, _origin(model, path, level), translator.emitter.body, outputs, bound
+    )
     return ImportedModel(document, tuple(writer.keys), container)
 
 
@@ -124,6 +126,13 @@ def write_onnx(path: Path, graph: Path, dims: Mapping[str, int]) -> list[Path]:
         save_stored(weights, {key: made.container.stored(key) for key in made.keys})
     save_bytes(graph, document_text({"$schema": SCHEMA_ID, **made.document}).encode())
     return [path, *made.container.files()]
+
+
+def _origin(model: Message, path: Path, level: Level) -> str:
+    """Where the graph comes from, for its `doc`."""
+    maker = " ".join(str(part) for part in (model.producer_name, model.producer_version) if part)
+    opset = f", opset {level.versions['']}" if level.versions[""] else ""
+    return f"from {path.name}{opset}" + (f", made by {maker}" if maker else "")
 
 
 def _versions(model: Message, path: Path) -> dict[str, int]:

@@ -203,3 +203,21 @@ def test_element_types_that_kgrun_has_not_are_named(tmp_path: Path) -> None:
     save_text(tmp_path / "m.onnx", "g (float[2] x, string[2] s) => (float[2] y) { y = Relu(x) }")
     with pytest.raises(GraphError, match="element type string"):
         onnx_graph(tmp_path / "m.onnx")
+
+
+def test_weights_may_lie_beyond_four_gibibytes(tmp_path: Path) -> None:
+    weight, offset = floats(40, 300), 5 << 30
+    model = matmul_model(weight)
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+    for key, value in (("location", "m.data"), ("offset", str(offset)), ("length", str(weight.nbytes))):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with (tmp_path / "m.data").open("wb") as file:  # sparse: it takes no room
+        file.seek(offset)
+        file.write(weight.tobytes())
+    assert np.array_equal(load_array("m.onnx#w", folder=tmp_path), weight)
+    import_source(tmp_path / "m.onnx", tmp_path / "g.json")
+    assert np.array_equal(load_array("g.safetensors#w", folder=tmp_path), weight)

@@ -219,3 +219,27 @@ def test_all_that_is_unsupported_is_listed(model: Path) -> None:
     assert [("Fuse" in e.message, "Melt" in e.message) for e in listed] == [(True, False), (False, True)]
     assert "'first'" in listed[0].message
     assert str(listed[1].where).endswith("graph.node[2]")
+
+
+def test_long_names_are_cut_and_kept_whole_beside(model: Path) -> None:
+    save_text(model, "g (float[2] x) => (float[2] y) { t = Relu(x) \n u = Exp(x) \n y = Add(t, u) }")
+    message = onnx.load(model)
+    long = {"x": "x" * 1_500, "t": "t" * 1_500, "u": "t" * 1_400 + "u" * 100}
+    for node in message.graph.node:
+        node.name = f"{node.op_type}{'n' * 1_200}"
+        node.input[:] = [long.get(name, name) for name in node.input]
+        node.output[:] = [long.get(name, name) for name in node.output]
+    message.graph.input[0].name = long["x"]
+    onnx.save(message, model)
+    graph = onnx_graph(model)
+    docs = {spec.doc: name for name, spec in graph.tensors.items()}
+    assert set(docs) == set(long.values())
+    assert len(set(docs.values())) == 3
+    assert all(len(name) <= 1_000 for name in docs.values())
+    assert graph.nodes[0].doc == f"Relu{'n' * 1_200}"
+    assert run(graph, {docs[long["x"]]: np.zeros(2, np.float32)})["y"].tolist() == [1, 1]
+
+
+def test_a_graph_says_where_it_comes_from(model: Path) -> None:
+    save_text(model, "g (float[2] x) => (float[2] y) { y = Relu(x) }", 17)
+    assert onnx_graph(model).doc == "from model.onnx, opset 17"
