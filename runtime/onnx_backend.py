@@ -18,10 +18,9 @@ from kgrun.graphs.errors import DeviceUnavailable, GraphError, KgrunError
 from kgrun.graphs.importers.onnx import onnx_graph
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.host_data import Array
-from kgrun.runtime.session import Session
+from kgrun.runtime.sessions import open_session
 
 if TYPE_CHECKING:
-    from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.devices.base import Device
 
 # What a model wants and kgrun has not: an operator, a type, an opset, a part of the format, a kernel for the device.
@@ -46,10 +45,10 @@ class PreparedModel:
         self._path.write_bytes(model.SerializeToString())
         initializers = {tensor.name for tensor in model.graph.initializer}
         self._inputs = [info.name for info in model.graph.input if info.name not in initializers]
-        self._outputs = [info.name for info in model.graph.output]
+        self._outputs = {info.name: _is_sequence(info.type) for info in model.graph.output}
 
-    def run(self, inputs: Sequence[Array] | Mapping[str, Array], **_: Any) -> tuple[Array, ...]:
-        """The model's outputs, in order.
+    def run(self, inputs: Sequence[Any] | Mapping[str, Any], **_: Any) -> tuple[Array | list[Array], ...]:
+        """The model's outputs, in order; sequences are lists of arrays, an optional input that is absent is None.
 
         Inputs that decide shapes are known while the graph is bound: each call binds it anew.
 
@@ -58,15 +57,15 @@ class PreparedModel:
             KgrunError: anything else that goes wrong.
         """
         pairs = inputs.items() if isinstance(inputs, Mapping) else zip(self._inputs, inputs, strict=True)
-        given = {name: _array(name, value) for name, value in pairs}
+        given = {name: _checked(name, value) for name, value in pairs}
+        arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+        lists = {name: value for name, value in given.items() if isinstance(value, list)}
+        arrays |= {f"{name}[{index}]": item for name, row in lists.items() for index, item in enumerate(row)}
+        structure = {name: value for name, value in given.items() if not isinstance(value, np.ndarray)}
         first: KgrunError | None = None
-        for values in _guesses(given):
+        for values in _guesses(arrays):
             try:
-                graph = self._graph(given, values)
-                wanted = {name: array for name, array in given.items() if name in graph.tensors}
-                with Session(graph, device=self._device, values=wanted, allow_empty=True) as session:
-                    outputs = session.run(wanted, iterations=1, warmup=0, per_step=False).outputs
-                return tuple(outputs[name] for name in self._outputs)
+                return self._run(arrays, structure | values)
             except (GraphError, DeviceUnavailable) as error:
                 if error.code not in UNSUPPORTED:
                     raise
@@ -74,10 +73,17 @@ class PreparedModel:
         assert first is not None
         raise UnsupportedModel(f"{first.code}: {first.message}")
 
-    def _graph(self, given: Mapping[str, Array], values: Mapping[str, Array]) -> KernelGraph:
+    def _run(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> tuple[Array | list[Array], ...]:
         graph = onnx_graph(self._path, values=values)
-        dims = dims_from_shapes(graph, {name: array.shape for name, array in given.items()})
-        return onnx_graph(self._path, dims=dims, values=values) if dims else graph
+        dims = dims_from_shapes(graph, {name: array.shape for name, array in arrays.items()})
+        if dims:
+            graph = onnx_graph(self._path, dims=dims, values=values)
+        wanted = {name: array for name, array in arrays.items() if name in graph.tensors}
+        outputs: dict[str, Array] = {}
+        if graph.outputs:
+            with open_session(graph, device=self._device, values=wanted, allow_empty=True) as session:
+                outputs = dict(session.run(wanted, iterations=1, warmup=0, per_step=False).outputs)
+        return tuple(_listed(outputs, name) if many else outputs[name] for name, many in self._outputs.items())
 
     def close(self) -> None:
         """Remove the copy of the model."""
@@ -90,10 +96,26 @@ class PreparedModel:
         self.close()
 
 
+def _is_sequence(kind: Any) -> bool:
+    """Whether a TypeProto is a sequence, or an optional one."""
+    return bool(kind.HasField("sequence_type") or kind.optional_type.elem_type.HasField("sequence_type"))
+
+
+def _listed(outputs: Mapping[str, Array], name: str) -> list[Array]:
+    """The tensors of the sequence `name`."""
+    count = sum(key.startswith(f"{name}[") for key in outputs)
+    return [outputs[f"{name}[{index}]"] for index in range(count)]
+
+
+def _checked(name: str, value: object) -> Array | list[Array] | None:
+    if isinstance(value, (list, tuple)):
+        return [_array(name, item) for item in value]
+    return None if value is None else _array(name, value)
+
+
 def _array(name: str, value: object) -> Array:
     if not isinstance(value, (np.ndarray, np.generic)):
-        what = "absent" if value is None else f"a {type(value).__name__}"
-        raise UnsupportedModel(f"input {name!r} is {what}, not a tensor")
+        raise UnsupportedModel(f"input {name!r} holds a {type(value).__name__}, not a tensor")
     if value.dtype.kind in "OSU":
         raise UnsupportedModel(f"input {name!r} is text")
     return np.asarray(value)

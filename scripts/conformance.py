@@ -24,6 +24,8 @@ from kgrun.runtime.onnx_backend import UnsupportedModel, prepare
 # Expected outputs that come from a softmax rounded to float16 at every step, where kgrun accumulates in float32: two
 # units in the last place, which is what the suite itself grants bfloat16.
 RTOL = dict.fromkeys(("test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded"), 2**-9)
+# Tests whose expected output is what numpy's random generator gave.
+RANDOM = re.compile(r"test_bernoulli")
 VERDICTS = ("passed", "unsupported", "failed")
 
 
@@ -57,18 +59,28 @@ def run_case(case: Any, device: str) -> tuple[str, str]:
     """Verdict and reason of one test."""
     from onnx.backend.test.runner import Runner, _normalize_tensor
 
+    if RANDOM.match(case.name):
+        return "unsupported", "random numbers: nobody can reproduce the expected output"
     try:
         with prepare(case.model, device) as prepared:
             for inputs, expected in case.data_sets:
                 outputs = prepared.run([_normalize_tensor(item) for item in inputs])
                 wanted = [_normalize_tensor(item) for item in expected]
-                Runner.assert_similar_outputs(wanted, outputs, rtol=RTOL.get(case.name, case.rtol), atol=case.atol)
+                # The suite's comparison of sequences stumbles over tensors of rank 0, so these go one by one.
+                assert [isinstance(item, list) for item in wanted] == [isinstance(item, list) for item in outputs]
+                pairs = [_opened(wanted), _opened(outputs)]
+                Runner.assert_similar_outputs(*pairs, rtol=RTOL.get(case.name, case.rtol), atol=case.atol)
     except UnsupportedModel as error:
         return "unsupported", str(error)
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return "failed", f"{type(error).__name__}: {' '.join(lines[:6])[:400]}"
     return "passed", ""
+
+
+def _opened(outputs: Any) -> list[Any]:
+    """The outputs with sequences opened."""
+    return [item for output in outputs for item in (output if isinstance(output, list) else [output])]
 
 
 def report(rows: list[dict[str, str]], device: str, seconds: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ FAMILIES = (
     *("selection", "indexing", "scans", "rearrangement", "normalization"),
     *("resampling", "transposed", "contraction", "sampling", "signal"),
     *("losses", "gradients", "optimizers"),
-    *("quantization", "recurrent", "attention", "random_values"),
+    *("quantization", "recurrent", "attention", "random_values", "decoding"),
 )
 _loaded = False
 
@@ -36,6 +36,12 @@ def lookup(name: str) -> OpSchema:
         help = did_you_mean(name, schemas) or "docs/operators.md lists the operators"
         raise GraphError(f"there is no operator {name!r}", code="KG331", help=help)
     return schemas[name]
+
+
+def schema_in(domain: str, name: str) -> OpSchema | None:
+    """The schema of ONNX's operator `name` of `domain` ("" for ONNX's own), or None where there is none."""
+    found = all_schemas().get(name)
+    return found if found is not None and found.domain == domain else None
 
 
 def infer(

@@ -71,6 +71,8 @@ def split_offsets(call: OpCall) -> tuple[int, tuple[AxisRange, ...]]:
     sizes = call.ints(1, "split")
     count = call.attributes.get("num_outputs", call.output_count)
     if sizes is None:
+        if count < 1:
+            call.fail(f"Split: {count} parts", "attributes", "num_outputs")
         each = -(-size // count)
         sizes = tuple(min(each, max(size - each * index, 0)) for index in range(count))
     if len(sizes) != call.output_count:

@@ -48,8 +48,14 @@ def _conv_flops(call: OpCall) -> int:
     return 2 * call.outputs[0].size * prod(call.input(1).shape[1:])
 
 
+def _check_power(call: OpCall) -> None:
+    if call.attributes.get("p", 1) < 1:
+        call.fail(f"{call.op}: there is no {call.attributes['p']}-norm", "attributes", "p")
+
+
 def _pool(call: OpCall) -> list[TensorType]:
     _needs_channels(call, 3)
+    _check_power(call)
     source = call.input(0)
     shape = source.shape[:2] + pool_window(call).output
     return [TensorType(source.dtype, shape), TensorType("int64", shape)][: call.output_count]
@@ -61,6 +67,7 @@ def _pool_flops(call: OpCall) -> int:
 
 def _global_pool(call: OpCall) -> list[TensorType]:
     _needs_channels(call, 3)
+    _check_power(call)
     source = call.input(0)
     if call.op == "GlobalMaxPool" and 0 in source.shape[2:]:
         call.fail("GlobalMaxPool of nothing", "inputs", 0)

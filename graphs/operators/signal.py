@@ -86,6 +86,8 @@ def _stft(call: OpCall) -> list[TensorType]:
     needs_dtype(call, 3, _INDEX)
     if len(source.shape) != 3 or source.shape[2] not in (1, 2):
         call.fail(f"STFT takes [batch, signal, 1 or 2], got {list(source.shape)}", "inputs", 0)
+    if window is not None and len(window.shape) != 1:
+        call.fail(f"STFT: a window has one axis, not {list(window.shape)}", "inputs", 2)
     found = transform_of(call)
     if window is not None and window.shape != (found.length,):
         call.fail(f"STFT: a window {list(window.shape)} for frames of {found.length}", "inputs", 2)

@@ -21,6 +21,8 @@ def transposed_window(call: OpCall) -> Window:
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
     more = call.attributes.get("output_padding") or (0,) * rank
     wanted = call.attributes.get("output_shape")
+    if min(kernel, default=1) < 1 or (wanted is not None and len(wanted) not in (rank, rank + 2)):
+        call.fail(f"ConvTranspose: kernel {list(kernel)}, output_shape {wanted and list(wanted)}", "attributes")
     if len(more) != rank or min(more, default=0) < 0:
         call.fail(f"ConvTranspose: output_padding {list(more)} for {rank} axes", "attributes", "output_padding")
     reach = [
@@ -56,6 +58,8 @@ def _conv_transpose(call: OpCall) -> list[TensorType]:
     kernel = call.attributes.get("kernel_shape")
     if kernel is not None and tuple(kernel) != w[2:]:
         call.fail(f"ConvTranspose: kernel_shape {list(kernel)}, weight {list(w)}", "attributes", "kernel_shape")
+    if min(x[2:]) < 1:
+        call.fail("ConvTranspose of nothing", "inputs", 0)
     filters = w[1] * group
     if bias is not None and bias.shape != (filters,):
         call.fail(f"ConvTranspose: bias of shape {list(bias.shape)} for {filters} filters", "inputs", 2)

@@ -3,7 +3,8 @@
 PyCUDA launches on one stream are captured through cuda-bindings. Before each step the capture's dependency set is
 replaced by the steps it must wait for, so independent steps may overlap although they were issued on one stream. After
 the capture the edges are audited: libraries may leave programmatic edges, by which their kernels start before the
-preceding one has ended and read stale data; every such edge becomes a full one.
+preceding step has ended and read stale data; every such edge between steps becomes a full one. Inside one call of a
+library its kernels know each other: those edges stay.
 """
 
 from __future__ import annotations
@@ -42,14 +43,17 @@ class GraphReplay:
     Attributes:
         nodes: how many nodes it has.
         replaced_edges: programmatic edges that the audit made full.
+
+    Args:
+        ends: the last nodes of each step.
     """
 
-    def __init__(self, stream: int, graph: Any) -> None:
+    def __init__(self, stream: int, graph: Any, ends: Sequence[Node]) -> None:
         self._stream = _api().CUstream(stream)  # made once: a launch should cost the host little
         self._graph = graph
         self._exec: Any = None
         try:
-            self.replaced_edges = _replace_programmatic_edges(graph)
+            self.replaced_edges = _replace_programmatic_edges(graph, {int(node) for node in ends})
             self.nodes = len(_nodes(graph))
             self._exec = _call("cuGraphInstantiate", graph, 0)
             _call("cuGraphUpload", self._exec, stream)
@@ -99,7 +103,8 @@ def capture(stream: int, issue: Sequence[Callable[[], Any]], after: Sequence[Seq
     except BaseException:
         _abandon(stream)
         raise
-    return GraphReplay(stream, _call("cuStreamEndCapture", api.CUstream(stream)))
+    ends = [node for tail in tails for node in tail]
+    return GraphReplay(stream, _call("cuStreamEndCapture", api.CUstream(stream)), ends)
 
 
 def _set_dependencies(stream: int, nodes: Sequence[Node]) -> None:
@@ -133,10 +138,10 @@ def _nodes(graph: Any) -> list[Node]:
     return list(nodes or ())[:count]
 
 
-def _replace_programmatic_edges(graph: Any) -> int:
-    """Make every edge a full dependency; returns how many were not.
+def _replace_programmatic_edges(graph: Any, ends: set[int]) -> int:
+    """Make every edge from the end of a step a full dependency; returns how many were not.
 
-    None of kgrun's own kernels starts early, so no programmatic edge leads into one that was written for it.
+    None of kgrun's own kernels starts early: no programmatic edge between steps leads into one that was written for it.
     """
     api = _api()
     *_, count = _call("cuGraphGetEdges", graph, 0)
@@ -144,7 +149,7 @@ def _replace_programmatic_edges(graph: Any) -> int:
         return 0
     sources, targets, data, _ = _call("cuGraphGetEdges", graph, count)
     full = int(api.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_DEFAULT)
-    found = [i for i in range(count) if int(data[i].type) != full]
+    found = [i for i in range(count) if int(data[i].type) != full and int(sources[i]) in ends]
     for i in found:
         _call("cuGraphRemoveDependencies", graph, [sources[i]], [targets[i]], [data[i]], 1)
         _call("cuGraphAddDependencies", graph, [sources[i]], [targets[i]], None, 1)

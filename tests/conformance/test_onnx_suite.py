@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scripts.conformance import RTOL
+from scripts.conformance import RANDOM, RTOL
 
 pytest.importorskip("onnx")
 
@@ -26,6 +26,8 @@ def _suite() -> dict[str, Any]:
         warnings.simplefilter("ignore")
         suite = BackendTest(KgrunBackend, __name__, test_kwargs={name: {"rtol": rtol} for name, rtol in RTOL.items()})
     suite.exclude(r"test_(\w+)_cuda$" if not KgrunBackend.supports_device("CUDA") else r"$^")
+    suite.exclude(RANDOM.pattern)
+    suite.exclude(r"test_loop16_seq_none")  # the suite cannot compare its sequence, which begins with a scalar
     # These write to the user's home folder, and their weights are all the same number.
     return {name: case for name, case in suite.test_cases.items() if name != "OnnxBackendRealModelTest"}
 

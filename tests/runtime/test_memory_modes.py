@@ -17,6 +17,11 @@ def test_a_device_that_is_too_small_refuses_and_keeps_nothing(seed: int) -> None
     check_device(seed)
 
 
+@pytest.mark.parametrize("seed", [1020, 1045])
+def test_S97_what_fits_without_offload_is_never_refused_for_the_sake_of_it(seed: int) -> None:
+    check_graph(seed, nodes=1 + seed % 50)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(10))

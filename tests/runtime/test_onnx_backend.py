@@ -38,7 +38,7 @@ def test_an_input_may_choose_the_branch() -> None:
         assert prepared.run({"x": np.ones(2, np.float32), "c": np.array(False)})[0].shape == (1, 2)
 
 
-@pytest.mark.parametrize(("value", "reason"), [(None, "absent"), ([1], "a list"), (np.array(["a", "b"]), "text")])
+@pytest.mark.parametrize(("value", "reason"), [(None, "absent"), ([1], "a int"), (np.array(["a", "b"]), "text")])
 def test_inputs_that_are_no_tensors_are_unsupported(value: Any, reason: str) -> None:
     with (
         prepare(model("g (float[2] x) => (float[2] y) { y = Relu(x) }")) as prepared,

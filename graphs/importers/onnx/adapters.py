@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kgrun.graphs.importers.onnx.errors import Unsupported
+from kgrun.graphs.importers.onnx.sequences import SEQUENCES
 from kgrun.graphs.importers.onnx.uses import Use
 from kgrun.graphs.importers.onnx.values import Value
 
@@ -176,4 +177,5 @@ ADAPTERS: dict[tuple[str, str], Adapter] = {
     ("", "RoiAlign"): _roi_align,
     ("", "Scatter"): _scatter,
     ("", "DFT"): _dft,
+    **{("", op): adapter for op, adapter in SEQUENCES.items()},
 }

@@ -68,9 +68,10 @@ def for_schema(schema: OpSchema, given: Mapping[str, Any], defaults: Mapping[str
             if name not in defaults or defaults[name] != value:
                 raise Unsupported(f"attribute {name!r} is not supported")
         elif attribute.kind == "dtype" and isinstance(value, int):
-            if value not in ONNX_DTYPES:
+            if value in ONNX_DTYPES:
+                found[name] = ONNX_DTYPES[value]
+            elif value != attribute.default:  # 0: no type is named
                 raise Unsupported(f"attribute {name!r} names element type {type_name(value)}")
-            found[name] = ONNX_DTYPES[value]
         else:
             found[name] = value
     return found

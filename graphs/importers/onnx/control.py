@@ -160,6 +160,7 @@ def _body(translator: Translator, use: Use, role: str, graph: Message, formal: S
     """The nodes of subgraph `graph` as a body of its own."""
     emitter = translator.emitter
     outside, emitter.body = emitter.body, Body(inputs=list(formal))
+    translator.undecided += 1
     try:
         made = inline(translator, use, role, graph, formal, f"{use.name}/{role}/", where)
         for value in made:
@@ -169,6 +170,7 @@ def _body(translator: Translator, use: Use, role: str, graph: Message, formal: S
         return emitter.body
     finally:
         emitter.body = outside
+        translator.undecided -= 1
 
 
 def _formal(info: Message) -> Value:

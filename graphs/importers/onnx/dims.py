@@ -85,8 +85,9 @@ class Dims:
             while name in taken:
                 name, count = f"{plain}_{count}", count + 1
             self.names[text] = name
-            if name != (doc if doc is not None else text):
-                self.docs[name] = doc if doc is not None else text
+            said = text if doc is None else doc
+            if said and name != said:
+                self.docs[name] = said
         return self.names[text]
 
 

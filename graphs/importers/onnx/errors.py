@@ -8,11 +8,14 @@ from kgrun.graphs.errors import GraphError, PathPart, Place
 
 
 class Unsupported(Exception):
-    """A node that kgrun has no way to run, and why. Caught where nodes are walked."""
+    """A node that kgrun has no way to run, and why. Caught where nodes are walked.
 
-    def __init__(self, reason: str, *, help: str | None = None, code: str = "KG381") -> None:
+    `types`: the operator is there, but not for these types and shapes; no fault in a branch that is never taken.
+    """
+
+    def __init__(self, reason: str, *, help: str | None = None, code: str = "KG381", types: bool = False) -> None:
         super().__init__(reason)
-        self.reason, self.help, self.code = reason, help, code
+        self.reason, self.help, self.code, self.types = reason, help, code, types
 
 
 @dataclass(slots=True)

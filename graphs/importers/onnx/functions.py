@@ -61,7 +61,7 @@ def _body_for(use: Use, schema: Any, version: int) -> Message | None:
     fitting = [each for each in schema.context_dependent_function_opset_versions if each <= version]
     if not fitting:
         return None
-    types = [_type_proto(each) for each in use.tensors]
+    types = [_type_proto(each) for each in use.inputs]
     node = onnx.NodeProto()
     node.CopyFrom(use.node)
     given = {attribute.name for attribute in node.attribute}
@@ -75,20 +75,26 @@ def _body_for(use: Use, schema: Any, version: int) -> Message | None:
     return onnx.FunctionProto.FromString(made) if made else None
 
 
-def _type_proto(value: Value | None) -> bytes:
+def _type_proto(value: Value | list[Value] | None) -> bytes:
     onnx = import_onnx()
     made = onnx.TypeProto()
-    if value is not None:
-        if value.type is None:
-            raise Unsupported("the types of its inputs are not known")
-        number = next(number for number, name in ONNX_DTYPES.items() if name == value.type.dtype)
-        made.tensor_type.elem_type = number
-        made.tensor_type.shape.SetInParent()
-        for extent in value.type.shape:
-            dim = made.tensor_type.shape.dim.add()
-            if value.exact:
-                dim.dim_value = extent
+    if isinstance(value, list):
+        _fill(made.sequence_type.elem_type.tensor_type, value[0] if value else None)
+    elif value is not None:
+        _fill(made.tensor_type, value)
     return bytes(made.SerializeToString())
+
+
+def _fill(tensor: Message, value: Value | None) -> None:
+    """Write what is known of `value` into the tensor type."""
+    if value is None or value.type is None:
+        raise Unsupported("the types of its inputs are not known")
+    tensor.elem_type = next(number for number, name in ONNX_DTYPES.items() if name == value.type.dtype)
+    tensor.shape.SetInParent()
+    for extent in value.type.shape:
+        dim = tensor.shape.dim.add()
+        if value.exact:
+            dim.dim_value = extent
 
 
 def _inline(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.data_onnx import Message, import_onnx, type_name
 from kgrun.graphs.data_save import file_name, save_bytes, save_stored
-from kgrun.graphs.dtypes import ONNX_DTYPES
+from kgrun.graphs.dtypes import DTYPES, ONNX_DTYPES
 from kgrun.graphs.errors import GraphError, Place
 from kgrun.graphs.importers.onnx.container import Container, open_container
 from kgrun.graphs.importers.onnx.dims import Dims
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from kgrun.graphs.schema.graph import KernelGraph
 
+    # A list is a sequence, None an optional value that is absent.
+    Values = Mapping[str, np.ndarray[Any, Any] | list[np.ndarray[Any, Any]] | None]
+
 OPSETS = range(7, 29)
 
 
@@ -44,7 +47,7 @@ def import_model(
     path: Path,
     *,
     dims: Mapping[str, int] | None = None,
-    values: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    values: Values | None = None,
     reference: Reference | None = None,
 ) -> ImportedModel:
     """Translate the model at `path`.
@@ -52,7 +55,7 @@ def import_model(
     Args:
         dims: values of dimensions, by the model's names or kgrun's; what follows from them is folded.
         values: host arrays of inputs; branches and loops that they decide are inlined. The graph then holds for them
-            alone.
+            alone. A list gives a sequence's length: its tensors become inputs NAME[0], NAME[1] and so on.
         reference: from the key of an array to the `data` of its tensor; into the model's file where it is left out.
 
     Raises:
@@ -74,13 +77,14 @@ def import_model(
     for index, info in enumerate(graph.input):
         if info.name in scope.values:
             continue  # an initializer that older models also list as an input
+        made: Value | list[Value] | None
         try:
-            made = _input(info, bound, (values or {}).get(info.name))
+            made = _given(info, bound, values or {})
         except Unsupported as error:
             faults.add(("graph", "input", index), info.name, "input", error)
             made = Value(info.name, broken=True)
         scope.values[info.name] = made
-        translator.emitter.body.inputs.append(made)
+        translator.emitter.body.inputs += made if isinstance(made, list) else [made] if made is not None else []
     bound.check()
     translator.walk(graph.node, level, ("graph",))
     outputs = _outputs(graph, scope, faults)
@@ -94,7 +98,7 @@ def onnx_graph(
     path: Path,
     *,
     dims: Mapping[str, int] | None = None,
-    values: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    values: Values | None = None,
     allow_external_data: bool = False,
 ) -> KernelGraph:
     """The model at `path` as a graph whose weights stay in its file. Raises as `import_model`."""
@@ -147,6 +151,26 @@ def _unchanged(ops: Iterable[str], version: int) -> bool:
     return all(old is not None and new is not None and old.since_version == new.since_version for old, new in pairs)
 
 
+def _given(info: Message, dims: Dims, values: Values) -> Value | list[Value] | None:
+    """An input: a tensor; where `values` say so, the tensors of a sequence, or None for an absent optional value."""
+    given = values.get(info.name)
+    if isinstance(given, list):
+        return [_like(f"{info.name}[{index}]", item) for index, item in enumerate(given)]
+    if info.type.HasField("optional_type") and info.name in values:
+        return None if given is None else _like(info.name, given)
+    if given is None and info.name in values:
+        raise Unsupported("an input that is absent")
+    return _input(info, dims, given)
+
+
+def _like(name: str, array: np.ndarray[Any, Any]) -> Value:
+    """An input of the array's type; its elements are not looked at."""
+    dtype, shape = array.dtype.name, tuple(array.shape)
+    if dtype not in DTYPES:
+        raise Unsupported(f"element type {dtype}")
+    return Value(name, TensorType(dtype, shape), exact=True, declared=(dtype, list(shape)))
+
+
 def _input(info: Message, dims: Dims, given: np.ndarray[Any, Any] | None) -> Value:
     if not info.type.HasField("tensor_type"):
         raise Unsupported(f"an input that is no tensor ({info.type.WhichOneof('value')})")
@@ -177,6 +201,9 @@ def _outputs(graph: Message, scope: Scope, faults: Faults) -> dict[str, Value]:
         if isinstance(value, Value):
             found[info.name] = value
             continue
-        reason = "a sequence as an output" if isinstance(value, list) else "an output that nothing makes"
+        if isinstance(value, list):
+            found |= {f"{info.name}[{place}]": item for place, item in enumerate(value)}
+            continue
+        reason = "an output that nothing makes, or that is absent"
         faults.add(("graph", "output", index), info.name, "output", Unsupported(reason))
     return found

@@ -15,7 +15,7 @@ from kgrun.graphs.importers.onnx.emitter import Emitter
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
 from kgrun.graphs.importers.onnx.uses import Level, Use, onnx_schema
 from kgrun.graphs.importers.onnx.values import Value, from_array
-from kgrun.graphs.operators import all_schemas
+from kgrun.graphs.operators import schema_in
 
 ONNX = ""  # ONNX's own domain; "ai.onnx" is another name for it
 
@@ -28,6 +28,7 @@ class Translator:
     def __init__(self, container: Container, faults: Faults) -> None:
         self.container, self.faults = container, faults
         self.emitter = Emitter()
+        self.undecided = 0  # how many bodies that may never run are around the node
         self.functions = {(f.domain, f.name, f.overload): f for f in container.model.functions}
 
     @property
@@ -75,7 +76,7 @@ class Translator:
     def _operator(self, use: Use) -> Results:
         """By an adapter or kgrun's operator of that name; where that cannot be, by the function that defines it."""
         adapter = ADAPTERS.get((use.domain, use.op))
-        native = use.domain == ONNX and use.op in all_schemas()
+        native = schema_in(use.domain, use.op) is not None
         mark = self.emitter.mark()
         first: Unsupported | None = None
         if adapter is not None or native:
@@ -91,13 +92,21 @@ class Translator:
             return functions.inline_schema(self, use)
         except Unsupported as error:
             self.emitter.rollback(mark)
-            raise first or error from None
+            if first is None or not (first.types and self.undecided):
+                raise first or error from None
+        self.emitter.lenient = True
+        try:
+            return adapter(use) if adapter is not None else use.result(use.tensors)
+        finally:
+            self.emitter.lenient = False
 
     def _exists(self, node: Message) -> bool:
+        domain = ONNX if node.domain == "ai.onnx" else node.domain
         return (
             (node.domain, node.op_type, node.overload) in self.functions
-            or (node.domain in ("", "ai.onnx") and (node.op_type in all_schemas() or node.op_type == "Constant"))
-            or ("" if node.domain == "ai.onnx" else node.domain, node.op_type) in ADAPTERS
+            or (domain == ONNX and node.op_type == "Constant")
+            or schema_in(domain, node.op_type) is not None
+            or (domain, node.op_type) in ADAPTERS
             or node.op_type in control.HANDLERS
             or functions.has_body(node)
         )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
 
+from kgrun.graphs.errors import DeviceUnavailable, Place
 from kgrun.runtime.compile.cache import CompileCache
+from kgrun.runtime.compile.ptx.context import Unsupported
 
 
 @dataclass
@@ -54,3 +57,21 @@ def unpack(data: bytes) -> CompiledKernel:
     meta["places"] = [(file, line) for file, line in meta["places"]]
     meta["sites"] = [(file, line, what) for file, line, what in meta["sites"]]
     return CompiledKernel(code=data[8 + length :], **meta)
+
+
+def line_numbers(places: Sequence[tuple[str, int]]) -> list[int]:
+    """For each state a number, the same for the same source line, never 0."""
+    numbers: dict[tuple[str, int], int] = {}
+    return [numbers.setdefault((file, line), len(numbers) + 1) for file, line in places]
+
+
+def unsupported(error: Unsupported, kernel: str, module: str) -> DeviceUnavailable:
+    """The error of a kernel that has an operation which does not run here."""
+    place = error.location
+    where = Place(file=place.file or module, line=place.line or None)
+    return DeviceUnavailable(
+        f"{kernel} is not run on the CPU: {error.operation}",
+        code="KG703",
+        where=where,
+        help="run it on a GPU (--device cuda), or let it count as skipped (--allow-skip)",
+    )

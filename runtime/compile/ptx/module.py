@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from kgrun.graphs.errors import CompileError, DeviceUnavailable, Place, UsageError, did_you_mean
+from kgrun.graphs.errors import CompileError, UsageError, did_you_mean
 from kgrun.runtime.compile.cache import default_cache, digest_key
 from kgrun.runtime.compile.ptx import context, faults, jit, lower, runtime
 from kgrun.runtime.compile.ptx import launch as launching
-from kgrun.runtime.compile.ptx.compiled import CompiledKernel, keep, own_digest, unpack
+from kgrun.runtime.compile.ptx.compiled import CompiledKernel, keep, line_numbers, own_digest, unpack, unsupported
 from kgrun.runtime.compile.ptx.context import Unsupported
 from kgrun.runtime.compile.ptx.faults import Fault
 from kgrun.runtime.compile.ptx.launch import BufferInfo, Dim3, Geometry
@@ -139,7 +139,7 @@ class PtxKernel:
             code.address("kg_region"),
             code.address("kg_step"),
             compiled.kinds,
-            _line_numbers(compiled.places),
+            line_numbers(compiled.places),
             compiled.frame_bytes,
             compiled.local_bytes,
             ranges,
@@ -298,7 +298,7 @@ class PtxModule:
                 sizes=dict(kernel._sizes) if mode == QUICK else None,
             )
         except Unsupported as error:
-            raise _unsupported(error, kernel.name, self.parsed.name) from error
+            raise unsupported(error, kernel.name, self.parsed.name) from error
         compiled = CompiledKernel(
             jit.compile_ir(lowered.text, None),
             lowered.kinds,
@@ -341,20 +341,3 @@ def _matrix_code(kinds: Sequence[int]) -> int:
     if any(kind & 255 >= KIND_NUMBERS["ldmatrix"] for kind in kinds):
         return runtime.addresses(context.MATRIX_CODE)["kg_collect_matrix"]
     return 0
-
-
-def _line_numbers(places: Sequence[tuple[str, int]]) -> list[int]:
-    """For each state a number, the same for the same source line, never 0."""
-    numbers: dict[tuple[str, int], int] = {}
-    return [numbers.setdefault((file, line), len(numbers) + 1) for file, line in places]
-
-
-def _unsupported(error: Unsupported, kernel: str, module: str) -> DeviceUnavailable:
-    place = error.location
-    where = Place(file=place.file or module, line=place.line or None)
-    return DeviceUnavailable(
-        f"{kernel} is not run on the CPU: {error.operation}",
-        code="KG703",
-        where=where,
-        help="run it on a GPU (--device cuda), or let it count as skipped (--allow-skip)",
-    )

@@ -88,7 +88,7 @@ def _unfolded(window: Window, group: int) -> Method:
             for tap, place in enumerate(tap_slices(window, first, last)):
                 columns[:, tap] = source[image][(slice(None), *place)]
             target = result[image, :, :, first * row : last * row]
-            np.matmul(matrices, columns.reshape(group, matrices.shape[2], -1), out=target)
+            np.matmul(matrices, columns.reshape(group, matrices.shape[2], (last - first) * row), out=target)
             if bias is not None:
                 target += bias.reshape(group, filters, 1)
 

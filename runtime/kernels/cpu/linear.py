@@ -7,6 +7,7 @@ and never on an address: a plan that moves a tensor changes no bit of the result
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,13 +29,13 @@ def _operand(array: Array | None) -> Array:
 def matmul(call: OpCall) -> HostFunction:
     """numpy's matmul; a batch of matrices times one matrix becomes a single product."""
     a, b = call.input(0).shape, call.input(1).shape
-    joined = len(a) > 2 and len(b) == 2
+    joined, rows = len(a) > 2 and len(b) == 2, prod(a[:-1])
     narrow = compute_dtype(call.input(0).dtype) != call.input(0).dtype
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         left, right, out = _operand(inputs[0]), _operand(inputs[1]), outputs[0]
         if joined:
-            left, out = left.reshape(-1, a[-1]), out.reshape(-1, b[-1])
+            left, out = left.reshape(rows, a[-1]), out.reshape(rows, b[-1])
         if narrow or out.ndim == 0:
             np.copyto(out, np.matmul(left, right), casting="unsafe")
         else:

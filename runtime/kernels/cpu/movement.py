@@ -150,7 +150,10 @@ def constant_pad(shape: tuple[int, ...], amounts: Sequence[tuple[int, int]], def
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         given = inputs[2] if len(inputs) > 2 else None
         outputs[0].fill(default if given is None else given.reshape(-1)[0])
-        np.copyto(outputs[0][target_place], _required(inputs[0])[source_place])
+        target, source = outputs[0], _required(inputs[0])
+        if shape:  # an element of a 0-d array would be a number
+            target, source = target[target_place], source[source_place]
+        np.copyto(target, source)
 
     return run
 

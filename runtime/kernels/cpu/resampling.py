@@ -119,6 +119,8 @@ def _nearest_resize(call: OpCall, rules: Rules, axes: Sequence[ResizedAxis], out
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         x = _required(inputs[0])
+        if outputs[0].size == 0:
+            return
         if all(repeats):  # every element so many times: whole rows are copied
             rows = np.empty((*x.shape, last), x.dtype) if last > 1 else x
             for at in range(last if last > 1 else 0):

@@ -59,11 +59,11 @@ def conv_transpose(call: OpCall) -> HostFunction:
         if outputs[0].size == 0:
             return
         batch, channels = x.shape[0], x.shape[1] // group
-        matrices = weight.reshape(group, channels, -1).transpose(0, 2, 1)
+        matrices = weight.reshape(group, channels, weight.shape[1] * taps).transpose(0, 2, 1)
         out = outputs[0] if outputs[0].dtype == x.dtype else np.empty(outputs[0].shape, x.dtype)
         for image in range(batch):  # one image at a time, so that the columns stay small
             columns = np.matmul(matrices, x[image].reshape(group, channels, places))
-            _spread(columns.reshape(-1, taps, *window.input), window, out[image])
+            _spread(columns.reshape(weight.shape[1] * group, taps, *window.input), window, out[image])
         add_bias(out, bias)
         if out is not outputs[0]:
             np.copyto(outputs[0], out, casting="unsafe")

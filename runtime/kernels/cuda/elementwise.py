@@ -76,7 +76,7 @@ def generated(call: OpCall) -> Lowered:
     ignored = schema.data.get("shape_only", frozenset())
     out = call.outputs[0]
     sources = [
-        Source(source_input(index), type_.dtype, operand_name(index), broadcast_strides(type_.shape, out.shape))
+        Source(source_input(index), type_.dtype, operand_name(index), _steps(type_, out))
         for index, type_ in enumerate(call.inputs)
         if type_ is not None and index not in ignored
     ]
@@ -84,6 +84,11 @@ def generated(call: OpCall) -> Lowered:
         scalar_expression(call), compute_type(call.input(0).dtype), schema.data["helpers"], store_text(call, out.dtype)
     )
     return elementwise(sources, scalars, out)
+
+
+def _steps(type_: TensorType, out: TensorType) -> tuple[int, ...]:
+    """Strides that read an operand as if it were `out`; a single element is read everywhere."""
+    return broadcast_strides(() if type_.size == 1 else type_.shape, out.shape)
 
 
 def store_text(call: OpCall, dtype: str) -> str:

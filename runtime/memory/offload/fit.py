@@ -98,6 +98,9 @@ def fit(program: Program, request: Request) -> tuple[Program, MemoryPlan]:
             return program, plan
     found = _search(program, problem, request)
     if found is None or (limit is not None and found[1].peak_bytes > limit):
+        # What must stay counts as long as any of its contiguous group is needed: without offload it may take less.
+        if limit is not None and not is_marked(program) and (plan := request.plan(program, limit)).peak_bytes <= limit:
+            return program, plan
         raise does_not_fit(program, problem, request.mode, limit or 0, request.plan, found and found[1])
     return found
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kgrun.graphs.importers.onnx import onnx_graph
 from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.runtime.session import Session
+from kgrun.runtime.sessions import open_session
 
 Array = np.ndarray[Any, Any]
 
@@ -27,7 +27,7 @@ def save_text(path: Path, text: str, opset: int = 21, header: str = "") -> Path:
 
 def run(graph: KernelGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of `graph` on the CPU."""
-    with Session(graph, device="cpu", values=dict(inputs)) as session:
+    with open_session(graph, device="cpu", values=dict(inputs)) as session:
         return dict(session.run(inputs).outputs)
 
 

@@ -166,3 +166,73 @@ def test_faults_inside_branches_are_listed_with_their_place(model: Path) -> None
         "graph.node[0].then_branch.node[0]",
         "graph.node[0].else_branch.node[0]",
     ]
+
+
+def test_shapes_that_do_not_fit_are_no_fault_in_a_branch_that_may_not_run(model: Path) -> None:
+    """A model for two sampling rates, its sizes bound for one of them: the other branch cannot be inferred."""
+    text = """g (float[n] x, int64 rate) => (float[m] y) <float[4] w = {1, 2, 3, 4}, float[2] v = {1, 2}> {
+        k = Constant<value_int = 16>()
+        c = Equal(rate, k)
+        y = If (c) <
+            then_branch = a () => (float[4] p) { p = Mul(x, w) },
+            else_branch = b () => (float[2] q) { q = Mul(x, v) }
+        >
+    }"""
+    save_text(model, text)
+    graph = onnx_graph(model, dims={"n": 4})
+    assert [len(body.nodes) for body in graph.graphs.values()] == [1, 1]
+    assert ops(onnx_graph(model, dims={"n": 4}, values={"rate": np.int64(16)})) == ["Mul"]
+    with pytest.raises(GraphError, match="do not broadcast"):
+        onnx_graph(model, dims={"n": 4}, values={"rate": np.int64(8)})
+
+
+LOOPS = {
+    "a branch that an input decides": """g (float[2] x, bool c) => (float[k] y) <float[2] w = {1, 2}> {
+        t = Mul(x, w)
+        y = If (c) <
+            then_branch = a () => (float[2] p) { p = Neg(t) },
+            else_branch = b () => (float[1, 2] q) { z = Constant<value_ints = [0]>() \n q = Unsqueeze(t, z) }
+        >
+    }""",
+    "a loop that its values end": """g (float[2] x, bool c) => (float[2] y, float[k, 2] rows) <float[2] w = {1, 2}> {
+        y, rows = Loop (, c, x) <
+            body = b (int64 i, bool go, float[2] v) => (bool more, float[2] n, float[2] row) {
+                n = Add(v, w)
+                row = Mul(n, x)
+                s = ReduceSum<keepdims = 0>(n)
+                limit = Constant<value_float = 12.0>()
+                more = Less(s, limit)
+            }
+        >
+    }""",
+    "a loop with a branch inside": """g (float[2] x, bool c) => (float[2] y) {
+        trips = Constant<value_int = 4>()
+        m = ReduceMax<keepdims = 0>(x)
+        y = Loop (trips, c, x) <
+            body = b (int64 i, bool go, float[2] v) => (bool more, float[2] n) {
+                s = ReduceSum<keepdims = 0>(v)
+                large = Greater(s, m)
+                n = If (large) <
+                    then_branch = p () => (float[2] half) { two = Constant<value_float = 2.0>() \n half = Div(v, two) },
+                    else_branch = q () => (float[2] sum) { sum = Add(v, x) }
+                >
+                more = Identity(go)
+            }
+        >
+    }""",
+    "a length that only the run tells": """g (float[2] x, bool c) => (float[k] y) {
+        places = NonZero(x)
+        first = Constant<value_int = 0>()
+        flat = Gather(places, first)
+        y = Gather(x, flat)
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("go", [True, False])
+def test_what_the_run_decides_runs_node_by_node(model: Path, name: str, go: bool) -> None:
+    save_text(model, LOOPS[name])
+    if name == "a loop that its values end" and not go:
+        return  # a loop of no trips: ONNX's evaluator makes no rows
+    agree(model, {"x": np.array([1, 2], np.float32), "c": np.array(go)})

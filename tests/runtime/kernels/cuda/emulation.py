@@ -186,7 +186,7 @@ def compare(call: OpCall, got: Sequence[Array], want: Sequence[Array]) -> None:
 
 _SUMS = (
     *("linear", "nn", "reduction", "normalization", "transposed", "contraction", "sampling", "signal"),
-    *("losses", "gradients", "recurrent", "attention"),
+    *("losses", "gradients", "recurrent", "attention", "decoding"),
 )
 
 

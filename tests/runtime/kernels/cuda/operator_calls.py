@@ -9,6 +9,7 @@ from kgrun.graphs.operators import all_schemas, infer
 from kgrun.graphs.operators.base import OpCall, TensorType
 from tests.runtime.kernels.cuda import (
     attention_calls,
+    decoding_calls,
     index_calls,
     layer_calls,
     quantization_calls,
@@ -275,5 +276,6 @@ _FAMILIES = {
     **quantization_calls.FAMILIES,
     **attention_calls.FAMILIES,
     **random_calls.FAMILIES,
+    **decoding_calls.FAMILIES,
     **recurrent_calls.FAMILIES,
 }

@@ -91,6 +91,7 @@ RULES: dict[str, Rule] = {
     "MaxUnpool": _drawn(1, lambda call, rng: rng.permutation(48)[:24].reshape(call.input(1).shape)),
     "ReverseSequence": _drawn(1, lambda call, rng: rng.integers(0, 5, call.input(1).shape)),
     "OneHot": _drawn(0, lambda call, rng: rng.integers(-6, 7, call.input(0).shape)),
+    "TensorScatter": _positions(2, lambda call: call.input(0).shape[2] - call.input(1).shape[2] + 1),
     "Attention": _positions(6, lambda call: call.input(1).shape[2] + 1),
     "RotaryEmbedding": _positions(3, lambda call: call.input(1).shape[0]),
     "Gather": _indices(1, _gather_size, back=True),

@@ -23,7 +23,7 @@ OFTEN = ("Add", "Cast", "Where", "Transpose", "Slice", "Gather", "Pad", "ReduceS
 OFTEN += ("LayerNormalization", "Gemm", "Conv", "MaxPool", "AveragePool", "Range")
 OFTEN += ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossGrad", "ConvGrad", "MaxPoolGrad", "GatherGrad", "Momentum")
 OFTEN += ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "LSTM", "GRU")
-OFTEN += ("BatchNormalization", "Attention", "RotaryEmbedding", "RandomNormal", "Multinomial")
+OFTEN += ("BatchNormalization", "Attention", "RotaryEmbedding", "RandomNormal", "Multinomial", "TensorScatter")
 
 RACED = ("Softmax", "ReduceSum", "ArgMax", "LayerNormalization", "Transpose", "MatMul", "Conv")
 RACED += ("SoftmaxCrossEntropyLoss", "ConvGrad", "LayerNormalizationGrad", "GatherGrad", "LSTM", "Attention")

@@ -22,6 +22,7 @@ CASES = [
         "template __global__ void k<double, 3>(const double*, double*);\n",
         lambda: [np.arange(32.0), np.zeros(32)],
         lambda a, o: {1: a * 3},
+        entry="k<double, 3>",
     ),
     _case(
         "struct by value",
