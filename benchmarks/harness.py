@@ -20,7 +20,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("kgrun", "pycuda", "cuda-bindings", "nvidia-cuda-nvrtc", "numpy", "torch", "cupti-python", "nvidia-ml-py")
+PACKAGES = (
+    "kgrun",
+    "pycuda",
+    "cuda-bindings",
+    "nvidia-cuda-nvrtc",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "torch",
+    "cupti-python",
+    "nvidia-ml-py",
+)
 
 
 @dataclass(frozen=True)

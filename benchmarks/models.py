@@ -1,6 +1,7 @@
-"""ONNX models through kgrun and through ONNX Runtime, on the CPU: agreement, memory against the bound, time.
+"""ONNX models through kgrun and through ONNX Runtime: agreement, memory against the bound, time.
 
-    python benchmarks/models.py MODEL.onnx … [--threads 1] [--rounds 40] [--save benchmarks/results] [--import-only …]
+    python benchmarks/models.py MODEL.onnx … [--threads 1] [--rounds 40] [--device cuda]
+        [--save benchmarks/results] [--import-only MODEL.onnx …]
 
 The two take turns, each with THREADS threads (0: as many as they like). Times are CPU times of the whole process, all
 threads together, the least of all rounds: waiting for a shared machine does not count. Dimensions that `DIMS` does not
@@ -93,50 +94,102 @@ def side_by_side(paths: list[Path], threads: int, rounds: int, section: Section)
 
 
 def _row(path: Path, threads: int, rounds: int, section: Section) -> tuple[Any, ...]:
-    import onnxruntime
-
-    from kgrun.graphs.importers.onnx import onnx_graph
     from kgrun.runtime.session import Session
 
-    dims = sizes(path)
-    given = feeds(path, dims)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 3
-    other = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in other.get_outputs()]
-    graph = onnx_graph(path, dims=dims)
-    if graph.graphs:
-        deciding = {name: a for name, a in given.items() if a.size <= _SHORT and a.dtype.kind in "iub"}
-        graph = onnx_graph(path, dims=dims, values=deciding)
+    given = feeds(path, sizes(path))
+    other = _onnx_runtime(path, threads)
+    graph = _graph(path, given)
     with Session(graph, device="cpu", values=given) as session:
         report = session.run(given, iterations=3, warmup=1)
-        wanted = dict(zip(names, other.run(None, given), strict=True))
-        error = max(_error(report.outputs[name], array) for name, array in wanted.items())
-
-        def ours() -> float:
-            start = time.process_time()
-            session.runner.issue()
-            return (time.process_time() - start) * 1e3
-
-        def theirs() -> float:
-            start = time.process_time()
-            other.run(None, given)
-            return (time.process_time() - start) * 1e3
-
-        times = [(ours(), theirs()) for _ in range(rounds)]
+        error = _largest_error(report.outputs, other(given))
+        times = [(_cpu_ms(session.runner.issue), _cpu_ms(lambda: other(given))) for _ in range(rounds)]
         mine, others = min(row[0] for row in times), min(row[1] for row in times)
-        ratio = mine / others
-        plan = session.plan
-        tight = plan.dynamic_bytes / plan.lower_bound_bytes if plan.lower_bound_bytes else 1.0
+        tight = _tightness(session.plan)
         section.checks += [
             Check(f"{path.stem}: error", error, _TOLERANCE),
             Check(f"{path.stem}: planned ÷ bound", tight, 1.0),
-            Check(f"{path.stem}: kgrun ÷ ONNX Runtime", ratio, _TIMES),
+            Check(f"{path.stem}: kgrun ÷ ONNX Runtime", mine / others, _TIMES),
         ]
         return (
-            path.stem, len(graph.nodes), len(session.program.steps), error, tight, plan.peak_bytes / 2**20,
-            mine, others, ratio, _hot(report),
+            path.stem, len(graph.nodes), len(session.program.steps), error, tight, session.plan.peak_bytes / 2**20,
+            mine, others, mine / others, _hot(report),
         )  # fmt: skip
+
+
+def on_gpu(paths: list[Path], device: str, section: Section) -> None:
+    """One row a model, against ONNX Runtime on the CPU where it is installed, else against kgrun's CPU device."""
+    from kgrun.runtime.session import Session
+
+    section.columns = (
+        "model", "nodes", "steps", "compared with", "error ÷ largest output", "planned ÷ bound", "peak MiB", "ms",
+        "one CUDA graph",
+    )  # fmt: skip
+    for path in paths:
+        try:
+            given = feeds(path, sizes(path))
+            graph = _graph(path, given)
+            name, wanted = _reference(path, graph, given)
+            with Session(graph, device=device, values=given) as session:
+                report = session.run(given)
+                error, tight = _largest_error(report.outputs, wanted), _tightness(session.plan)
+                section.checks += [
+                    Check(f"{path.stem}: error", error, _TOLERANCE),
+                    Check(f"{path.stem}: planned ÷ bound", tight, 1.0),
+                ]
+                section.rows.append((
+                    path.stem, len(graph.nodes), len(session.program.steps), name, error, tight,
+                    session.plan.peak_bytes / 2**20, report.total.median / 1e6 if report.total else None,
+                    session.not_replayed or "yes",
+                ))  # fmt: skip
+        except Exception as error:
+            section.rows.append((path.stem, *[None] * 7, f"{type(error).__name__}: {str(error)[:120]}"))
+
+
+def _graph(path: Path, given: dict[str, Array]) -> Any:
+    """kgrun's graph for the shapes of the inputs, and for what decides branches."""
+    from kgrun.graphs.importers.onnx import onnx_graph
+
+    dims = sizes(path)
+    graph = onnx_graph(path, dims=dims)
+    if not graph.graphs:
+        return graph
+    deciding = {name: a for name, a in given.items() if a.size <= _SHORT and a.dtype.kind in "iub"}
+    return onnx_graph(path, dims=dims, values=deciding)
+
+
+def _onnx_runtime(path: Path, threads: int) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    """What runs the model through ONNX Runtime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda given: dict(zip(names, session.run(None, given), strict=True))
+
+
+def _reference(path: Path, graph: Any, given: dict[str, Array]) -> tuple[str, dict[str, Array]]:
+    from kgrun.runtime.session import Session
+
+    try:
+        return "ONNX Runtime", _onnx_runtime(path, 0)(given)
+    except ImportError:
+        with Session(graph, device="cpu", values=given) as session:
+            return "kgrun's CPU device", dict(session.run(given).outputs)
+
+
+def _cpu_ms(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return (time.process_time() - start) * 1e3
+
+
+def _tightness(plan: Any) -> float:
+    return plan.dynamic_bytes / plan.lower_bound_bytes if plan.lower_bound_bytes else 1.0
+
+
+def _largest_error(found: Any, wanted: dict[str, Array]) -> float:
+    return max(_error(found[name], array) for name, array in wanted.items())
 
 
 def _error(found: Array, wanted: Array) -> float:
@@ -195,37 +248,48 @@ def main() -> int:
     parser.add_argument("--import-only", nargs="*", type=Path, default=[], help="models to import, not to run")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--device", default="cpu", help="cuda: agreement, memory and time there, one section")
     parser.add_argument("--save", type=Path, help="folder for the result files")
     options = parser.parse_args()
     if options.threads and "OPENBLAS_NUM_THREADS" not in os.environ:
         # numpy reads it once, when it is loaded.
         os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
         os.execv(sys.executable, [sys.executable, *sys.argv])
-    sections = [
-        run_section(
-            f"Side by side, {options.threads or 'all'} threads",
-            lambda section: side_by_side(options.models, options.threads, options.rounds, section),
-        ),
-        run_section("Imports", lambda section: imports([*options.models, *options.import_only], section)),
-    ]
-    facts = machine(f"CPU, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    if options.device != "cpu":
+        run = run_section(f"On {options.device}", lambda section: on_gpu(options.models, options.device, section))
+        sections, name = [run], "models_gpu"
+    else:
+        sections = [
+            run_section(
+                f"Side by side, threads: {options.threads or 'all'}",
+                lambda section: side_by_side(options.models, options.threads, options.rounds, section),
+            ),
+            run_section("Imports", lambda section: imports([*options.models, *options.import_only], section)),
+        ]
+        name = "models_cpu"
+    facts = machine(_device(options.device))
     facts["command"] = "python benchmarks/models.py " + " ".join(
         word if word.startswith("-") or not word.endswith(".onnx") else Path(word).name for word in sys.argv[1:]
     )
-    facts["versions"] |= _versions()
-    text = markdown(head_lines("ONNX models on the CPU", facts), sections)
+    text = markdown(head_lines("ONNX models", facts), sections)
     print(text)
     if options.save is not None:
         from harness import document
 
-        write_results(options.save, "models_cpu", text, document(facts, sections))
+        write_results(options.save, name, text, document(facts, sections))
     return 0 if all(check.ok for section in sections for check in section.checks) else 1
 
 
-def _versions() -> dict[str, str]:
-    from importlib import metadata
+def _device(name: str) -> str:
+    from kgrun.runtime.devices import open_device
 
-    return {name: metadata.version(name) for name in ("onnx", "onnxruntime")}
+    if name == "cpu":
+        return f"CPU, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    device, _ = open_device(name)
+    try:
+        return device.info.name
+    finally:
+        device.close()
 
 
 if __name__ == "__main__":

@@ -190,6 +190,19 @@ Inputs = Annotated[
 InputsFile = Annotated[
     str | None, option("--inputs", env=False, metavar="FILE", help="Inputs by name: .npz or .safetensors.")
 ]
+Queues = Annotated[
+    list[str] | None,
+    option(
+        "--queue",
+        env=False,
+        metavar="NAME=DATA",
+        help="A queue's data: train=digits.npz,shuffle=1,epochs=2,last=pad.",
+    ),
+]
+LoadParameters = Annotated[
+    str | None,
+    option("--load-parameters", env=False, metavar="FILE", help="Parameters by name: .safetensors or .npz."),
+]
 Seed = Annotated[int, option("--seed", min=0, metavar="N", help="Seed of generated inputs and parameters.")]
 Iterations = Annotated[
     int | None, option("--iterations", min=1, metavar="N", help="Measured runs (default: 10 on a GPU, 1 on the CPU).")
@@ -274,5 +287,9 @@ OutputDir = Annotated[
 ]
 SaveOutputs = Annotated[
     str | None, option("--save-outputs", env=False, metavar="FILE", help="Write all outputs to one .npz.")
+]
+SaveParameters = Annotated[
+    str | None,
+    option("--save-parameters", env=False, metavar="FILE", help="Write all parameters as the run leaves them."),
 ]
 Trace = Annotated[str | None, option("--trace", env=False, metavar="FILE", help="Write a Chrome/Perfetto trace.")]

@@ -10,7 +10,7 @@ from kgrun.graphs.errors import PathPart
 from kgrun.graphs.operators.base import OpCall, TensorType
 
 if TYPE_CHECKING:
-    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.graph import KernelGraph, QueueSpec
     from kgrun.graphs.schema.nodes import KernelNode, OpNode
     from kgrun.graphs.schema.tensors import Role, TensorSpec
 
@@ -149,6 +149,51 @@ class BoundNode:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundQueue:
+    """A data queue that a GetNext node reads. Its items are inputs; the node itself runs nothing.
+
+    Attributes:
+        items: names of the tensors that it feeds, in order; all have the same first extent, the batch size.
+        position: of the GetNext node in the file's `nodes`.
+    """
+
+    name: str
+    items: tuple[str, ...]
+    position: int
+    spec: QueueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTable:
+    """A parameter that stays on the host; the graph sees its cache: `rows` rows and a last one of zeros.
+
+    Attributes:
+        shape: of the whole table.
+        updated: whether a node writes to its rows.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    persist: bool
+    updated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCache:
+    """Tables that are looked up by the same ids, and so share one index of cached rows.
+
+    Attributes:
+        ids: the queue item whose values become indices of cached rows.
+        rows: cached at once, of each table.
+    """
+
+    ids: str
+    rows: int
+    tables: tuple[BoundTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Warning:
     """Something worth saying that stops nothing. `code` is stable, for example W-LONELY-WEIGHT."""
 
@@ -170,6 +215,8 @@ class BoundGraph:
         outputs: names of the graph's outputs, in order.
         warnings: what the checks found worth saying.
         values: host arrays given at bind time (inputs that decide shapes), by name.
+        queues: those that a node reads.
+        caches: of tables that stay on the host.
     """
 
     source: KernelGraph
@@ -179,3 +226,15 @@ class BoundGraph:
     outputs: tuple[str, ...]
     warnings: tuple[Warning, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    queues: tuple[BoundQueue, ...] = ()
+    caches: tuple[BoundCache, ...] = ()
+
+    @property
+    def fed(self) -> frozenset[str]:
+        """Names of the inputs that queues fill."""
+        return frozenset(name for queue in self.queues for name in queue.items)
+
+    @property
+    def cached(self) -> frozenset[str]:
+        """Names of the tables that stay on the host."""
+        return frozenset(table.name for cache in self.caches for table in cache.tables)

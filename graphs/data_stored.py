@@ -7,7 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -48,6 +48,7 @@ class StoredArray:
         type_text: the type as the file spells it.
         itemsize: bytes an element.
         read: the elements, in the file's byte order and layout; memory-mapped where the file is not compressed.
+        offset: where in the file the elements lie, little-endian and row-major; None where they do not.
     """
 
     dtype: str | None
@@ -55,6 +56,7 @@ class StoredArray:
     itemsize: int
     shape: tuple[int, ...]
     read: Callable[[], Array]
+    offset: int | None = None
 
 
 @contextmanager
@@ -114,7 +116,8 @@ def _open_npy(path: Path) -> StoredArray:
         mapped = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order=order)  # type: ignore[call-overload]
         return np.asarray(mapped.view(np.ndarray))
 
-    return _stored(dtype, shape, read)
+    plain = not fortran and dtype.byteorder != ">"
+    return replace(_stored(dtype, shape, read), offset=offset if plain else None)
 
 
 def _open_npz(path: Path, key: str, name: str) -> StoredArray:
@@ -182,7 +185,7 @@ def _open_safetensors(path: Path, key: str, name: str) -> StoredArray:
         mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=start + begin, shape=(nbytes,))
         return np.asarray(mapped.view(np.ndarray)).view(kind).reshape(shape)
 
-    return StoredArray(dtype, spelling, itemsize(dtype), shape, read)
+    return StoredArray(dtype, spelling, itemsize(dtype), shape, read, start + begin)
 
 
 def _open_onnx(path: Path, key: str, name: str) -> StoredArray:

@@ -75,6 +75,30 @@ def _source_array(bound: BoundGraph, tensor: BoundTensor, spec: TensorSpec, seed
     return None
 
 
+def checked_inputs(bound: BoundGraph, inputs: Mapping[str, Array], given: Mapping[str, Array]) -> dict[str, Array]:
+    """Arrays for a run as the graph takes them; `given` are those that the session has.
+
+    Raises:
+        UsageError: KG211 for an array that is for no input; KG213 for one that cannot change in a session.
+        GraphError: KG375, KG376 for another dtype or shape.
+    """
+    check_names(bound.source, inputs)
+    taken: dict[str, Array] = {}
+    for name, array in inputs.items():
+        if name not in bound.tensors:
+            continue  # used by no node: it has no memory
+        if name in bound.cached:
+            if array is not given.get(name):
+                raise UsageError(f"table {name!r} is given when the session is opened", code="KG213")
+            continue
+        kind = bound.tensors[name].type
+        checked = check_array(array, kind.dtype, kind.shape, name)
+        if name in bound.values and not np.array_equal(checked, bound.values[name]):
+            raise UsageError(f"input {name!r} decides shapes and changed; open a new Session for it", code="KG213")
+        taken[name] = checked
+    return taken
+
+
 def check_array(array: Array, dtype: str, shape: tuple[int, ...], name: str) -> Array:
     """`array` C-contiguous; GraphError KG375 for another dtype, KG376 for another shape."""
     wanted = data.numpy_dtype(dtype)

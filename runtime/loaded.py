@@ -24,6 +24,7 @@ from kgrun.runtime.offloaded import HostHomes
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.program import Buffer, MemoryClass, Pointer, Program, Step
 from kgrun.runtime.program import Transfer as TransferWork
+from kgrun.runtime.queues.feed import Feed
 from kgrun.runtime.regions import Regions
 from kgrun.runtime.repeats import repeats
 from kgrun.runtime.report import Skipped, Transfer
@@ -45,6 +46,7 @@ class LoadedProgram:
         skipped: steps that do not run here, by index, with the reason (`allow_skip`).
         not_replayed: why its steps are issued one by one; None where they run as one CUDA graph.
         upload: bytes copied to the device so far, and the time that took.
+        feed: fills what data queues feed.
 
     Raises:
         KgrunError: nothing stays allocated.
@@ -62,8 +64,10 @@ class LoadedProgram:
         tell: Tell | None = None,
         arena: int | None = None,
         places: Mapping[int, int] | None = None,
+        feed: Feed | None = None,
     ) -> None:
         self.device, self.program, self.plan = device, program, plan
+        self.feed = feed or Feed()
         self.upload = Transfer(0, 0)
         self.not_replayed: str | None = None
         with ExitStack() as undo:
@@ -85,7 +89,8 @@ class LoadedProgram:
                 self.not_replayed = "switched off"
             snapshot = self.snapshot if self.updated else None
             again, once = repeats(program)
-            self.runner = Runner(device, program.steps, self.prepared, replay, snapshot, again, once)
+            self.feed.attach(program, self.address, self.host.writer)
+            self.runner = Runner(device, program.steps, self.prepared, replay, snapshot, again, once, self.feed)
             self._undo = undo.pop_all()
 
     def address(self, pointer: Pointer) -> int:
@@ -160,6 +165,9 @@ class LoadedProgram:
         Raises:
             UsageError: an input without data. GraphError: data that cannot be read or do not fit.
         """
+        elsewhere = self.program.graph.fed | self.program.graph.cached
+        if not inputs:
+            self.feed.reload()
         kinds = (MemoryClass.INPUT,) if inputs else _LOADED_ONCE
 
         def fill(name: str, nbytes: int, put: Callable[[Array], None]) -> None:
@@ -173,10 +181,11 @@ class LoadedProgram:
             self.upload = Transfer(self.upload.nbytes + array.nbytes, self.upload.ns + took)
 
         for buffer in self.program.buffers:
-            if buffer.nbytes and buffer.memory_class in kinds and buffer.index not in self.host.buffers:
+            here = buffer.index not in self.host.buffers and buffer.name not in elsewhere
+            if buffer.nbytes and buffer.memory_class in kinds and here:
                 fill(buffer.name, buffer.nbytes, partial(self.device.upload, self.address(Pointer(buffer.index))))
         for home in self.host.homes:
-            if home.memory_class in kinds:
+            if home.memory_class in kinds and home.name not in elsewhere:
                 fill(home.name, home.nbytes, partial(self.host.put, home))
 
     def read(self, name: str, *, pinned: bool = True) -> Array | None:
@@ -184,6 +193,9 @@ class LoadedProgram:
 
         With `pinned`, from the copy that outlives the run, where there is one.
         """
+        table = self.feed.table(name)
+        if table is not None:
+            return table
         slot = self.program.slots.get(name)
         if pinned:
             slot = self.program.slots.get(pinned_name(name), slot)

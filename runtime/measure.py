@@ -11,6 +11,7 @@ from kgrun.runtime.devices.base import Device, PreparedStep, Replay, StepTimes, 
 from kgrun.runtime.execute import Observer, StepTimer, run_observed
 from kgrun.runtime.nvtx_ranges import ranged
 from kgrun.runtime.program import Step
+from kgrun.runtime.queues.feed import Feed
 from kgrun.runtime.report import GpuState
 
 MAX_STEP_RUNS = 30
@@ -33,6 +34,7 @@ class Amount:
         per_step: time every step, in runs of its own.
         method: how steps are timed.
         cold: empty the cache before every run, and before every step that is timed.
+        to_end: stop where the data queues end.
     """
 
     iterations: int
@@ -41,6 +43,7 @@ class Amount:
     per_step: bool = True
     method: TimingMethod = "auto"
     cold: bool = False
+    to_end: bool = False
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class Runner:
         replay: the whole program as one unit, where the device made one.
         snapshot: keeps what runs update, and returns a call that puts it back; None where runs update nothing.
         again, once: as `Timing` has them.
+        feed: puts a new batch in place for each whole run that counts; the others see the first of them.
     """
 
     def __init__(
@@ -90,12 +94,14 @@ class Runner:
         snapshot: Callable[[], Callable[[], None]] | None = None,
         again: Mapping[int, Sequence[int]] = _NOTHING,
         once: frozenset[int] = frozenset(),
+        feed: Feed | None = None,
     ) -> None:
         self.device, self.steps, self.prepared = device, steps, prepared
         self._snapshot, self._again, self._once = snapshot, again, once
         self._start = replay.launch if replay is not None else device.issue_loop(prepared)
         if device.info.kind == "cuda":
             self._start = ranged("kgrun run", self._start)
+        self._feed = feed or Feed()
         self._restore: Callable[[], None] | None = None
         self._dirty = False
 
@@ -172,6 +178,8 @@ class Runner:
         before = time.perf_counter_ns()
         self.issue()
         issued = time.perf_counter_ns() - before
+        if result is not None:
+            self._feed.ahead()
         took = self.device.elapsed_ns(start, self.device.record())
         if result is not None:
             result.issued.append(issued)
@@ -218,6 +226,9 @@ class Runner:
         deadline = None if amount.duration is None else time.monotonic() + amount.duration
         done = 0
         while (done < amount.iterations) if deadline is None else (done == 0 or time.monotonic() < deadline):
+            if done and (amount.to_end or deadline is not None) and not self._feed.more():
+                break
+            self._feed.next()
             done += 1
             if before_last is not None and deadline is None and done == amount.iterations:
                 before_last()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,11 @@ class HostHomes:
         self._bytes(home)[: flat.size] = flat
         if home.first is not None:
             self._device.upload(self._address(Pointer(home.first)), flat)
+
+    def writer(self, buffer: int) -> Callable[[Array], None] | None:
+        """What gives the tensor in `buffer` its value; None where it has no home."""
+        home = self._by_buffer.get(buffer)
+        return None if home is None else partial(self.put, home)
 
     def get(self, buffer: int, offset: int, array: Array) -> bool:
         """Fill `array` with what a run left in a buffer; False where the buffer is no tensor's with a home."""

@@ -33,7 +33,8 @@ def refined(
         loaded.load(given, seed, inputs=True)
     except UsageError:
         return None
-    measured = loaded.runner.measure(Amount(_RUNS, per_step=True))
+    with loaded.feed.held():
+        measured = loaded.runner.measure(Amount(_RUNS, per_step=True))
     medians = {i: sorted(times)[len(times) // 2] for i, times in enumerate(measured.samples) if times}
     profile = measured_profile(loaded.program, medians, default_profile(program))
     return replace(planning, profile=profile).plan(program)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kgrun.runtime.checks.findings import Finding
+    from kgrun.runtime.embedding.cache import EmbeddingReport
+    from kgrun.runtime.queues.feed import QueueReport
 
 OVERHEAD_FLOORS = 3
 
@@ -192,6 +194,7 @@ class RunReport:
         streams: what trying several streams brought; None where that was not asked for.
         dump: what was dumped; None where nothing was to be.
         repro: the command that runs the same again from a bundle; None where none was written.
+        queues, embeddings: what data queues and embedding caches did.
     """
 
     program: Program
@@ -224,3 +227,5 @@ class RunReport:
     streams: StreamChoice | None = None
     dump: Dumped | None = None
     repro: str | None = None
+    queues: tuple[QueueReport, ...] = ()
+    embeddings: tuple[EmbeddingReport, ...] = ()

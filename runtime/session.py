@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kgrun.graphs.bind.given import bind_given
 from kgrun.graphs.bound import Warning
@@ -26,7 +24,7 @@ from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.devices.cuda_libraries import Precision
 from kgrun.runtime.dump import DumpConfig
 from kgrun.runtime.execute import Observer
-from kgrun.runtime.host_data import Array, check_array, check_names, host_array
+from kgrun.runtime.host_data import Array, check_names, checked_inputs, host_array
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
 from kgrun.runtime.measure import Amount, Measured, Runner
@@ -38,6 +36,7 @@ from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.planning import Planning
 from kgrun.runtime.program import Program
+from kgrun.runtime.queues.feed import open_feed
 from kgrun.runtime.refine import refined, same_steps
 from kgrun.runtime.regions import limit_memory, plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
@@ -83,6 +82,7 @@ class Session:
         tell: called with what goes on (`runtime.culprit`), so that whoever ends the process can say what it was. On a
             GPU the first run then waits after each step and does not count.
         share: what it shares with others (`runtime.several`, `runtime.shapes`); it is then loaded by `start`.
+        queues: what feeds the graph's data queues, by name: a `runtime.queues.QueueFeed`, or its source alone.
 
     Attributes:
         planned, planned_memory: the program and its plan, also before they are `loaded`.
@@ -120,6 +120,7 @@ class Session:
         precision: Precision = "float32",
         tell: Tell | None = None,
         share: Sharing | None = None,
+        queues: Mapping[str, Any] | None = None,
     ) -> None:
         self.seed = seed
         self._given: dict[str, Array] = dict(values or {})
@@ -136,7 +137,6 @@ class Session:
             if isinstance(device, str):
                 undo.callback(self.device.close)
             undo.callback(limit_memory(self.device, memory_limit, host_memory_limit))
-            plan_room = plan_limit(self.device, memory, memory_limit)
             settings = check_settings(checks, schedule, self.device.info.kind)
             self._watch = Watch(settings)
             self._watch.check_arguments(self.bound, self.device.info.arch)
@@ -144,19 +144,21 @@ class Session:
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
                 program = program if share is None else share.adopted(program)
             planning = Planning(
-                memory, planner, plan_room, time_limit, max_chunk, settings.guard, pool_unit,
-                "off" if checks or allow_skip else offload, profile,
+                memory, planner, plan_limit(self.device, memory, memory_limit), time_limit, max_chunk, settings.guard,
+                pool_unit, "off" if checks or allow_skip else offload, profile,
             )  # fmt: skip
             with self._phases("plan"):
                 fitted, plan = planning.plan(program)
             self.planned, self.planned_memory, self._share = fitted, plan, share
+            self._feed = open_feed(self.bound, self.device, queues or {}, self._given, seed)
+            undo.push(self._feed.ended)
             self.stream_choice: StreamChoice | None = None
             if share is None:
                 self.loaded = self._load(fitted, plan)
-                undo.callback(self._close_loaded)
+                undo.push(self._end_loaded)
                 if self.device.info.kind != "cpu" and fitted.offload is not None:
                     self._plan_again(program, planning)
-            if streams == "auto" and not checks and fitted.offload is None:
+            if streams == "auto" and not checks and share is None and fitted.offload is None:
                 spread = parallel_streams(program)
                 if spread is not program:
                     with blaming(lambda: self.program):
@@ -167,14 +169,14 @@ class Session:
     def start(self) -> None:
         """Load what was planned; for a session that shares a device with others, once these are loaded."""
         self.loaded = self._load(self.planned, self.planned_memory)
-        self._undo.callback(self._close_loaded)
+        self._undo.push(self._end_loaded)
 
     def _load(self, program: Program, plan: MemoryPlan) -> LoadedProgram:
         self._watch.attach(self.device, program)
         loaded = LoadedProgram(
             self.device, program, plan, graph_replay=self._graph_replay, allow_skip=self._allow_skip,
             phases=self._phases, tell=self._tell, arena=self._share.arena if self._share else None,
-            places=self._share.places() if self._share else {},
+            places=self._share.places() if self._share else {}, feed=self._feed,
         )  # fmt: skip
         try:
             with self._phases("upload"):
@@ -239,7 +241,8 @@ class Session:
 
         Args:
             inputs: arrays by name; those left out keep their last value, their data or their init.
-            iterations: measured runs; default 10 on CUDA and 1 on the CPU, 1 where parameters are updated.
+            iterations: measured runs; default as many as the data queues have batches, else 10 on CUDA and 1 on the
+                CPU, 1 where parameters are updated.
             warmup: runs before, not measured; default until times are stable on CUDA, none on the CPU.
             duration: run for at least so many seconds instead.
             per_step: also time every step, in runs of their own.
@@ -256,8 +259,9 @@ class Session:
         """
         self.take_inputs(inputs or {})
         loaded = self.loaded
-        count = iterations or (1 if self.device.info.kind == "cpu" or loaded.updated else 10)
-        amount = Amount(count, warmup, duration, per_step, timing, cache == "cold")
+        default = 1 if self.device.info.kind == "cpu" or loaded.updated else 10
+        count, to_end = self._feed.amount(iterations, default, duration)
+        amount = Amount(count, warmup, duration, per_step, timing, cache == "cold", to_end)
         with self._phases("run"), blaming(lambda: self.program):
             if self._watch.settings.names:
                 return self._report(self._watch.run(loaded, iterations or 1))
@@ -274,12 +278,12 @@ class Session:
             raise UsageError("tensors that wait on the host cannot be dumped", code="KG240", help="use --offload off")
         dump, bound = Dump(config, self.device.info.index), self.bound
         host = lambda name: host_array(bound, bound.tensors[name], self._given, self.seed)  # noqa: E731
-        report = self._report(run_dumped(self.loaded, iterations, dump, host))
-        return dump.noted(report)
+        return dump.noted(self._report(run_dumped(self.loaded, iterations, dump, host)))
 
     def _measure(self, amount: Amount, observers: Sequence[Observer], poison: bool, first: bool) -> Measured:
         loaded, before_last = self.loaded, self.loaded.poison if poison else None
         tell = self._tell if self.device.info.kind != "cpu" else None
+        self._feed.prime()
         if self._sync_each and not observers:
             return run_stepwise(loaded, amount, tell, before_last)
         if first or tell is not None:
@@ -290,15 +294,7 @@ class Session:
 
     def take_inputs(self, inputs: Mapping[str, Array]) -> None:
         """Keep the arrays, and fill the inputs on the device. Raises as `run`."""
-        check_names(self.bound.source, inputs)
-        for name, array in inputs.items():
-            kind = self.bound.tensors[name].type if name in self.bound.tensors else None
-            if kind is None:
-                continue  # used by no node: it has no memory
-            checked = check_array(array, kind.dtype, kind.shape, name)
-            if name in self.bound.values and not np.array_equal(checked, self.bound.values[name]):
-                raise UsageError(f"input {name!r} decides shapes and changed; open a new Session for it", code="KG213")
-            self._given[name] = checked
+        self._given |= checked_inputs(self.bound, inputs, self._given)
         with self._phases("upload"):
             self.loaded.load(self._given, self.seed, inputs=True)
 
@@ -311,10 +307,9 @@ class Session:
         loaded = self.loaded
         with self._phases("download"):
             outputs = {name: self.output(name) for name in self.bound.outputs}
-        warnings = list(self.bound.warnings)
+        warnings = [*self.bound.warnings, *self.device.warnings()]
         if self.fallback_reason:
             warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
-        warnings.extend(self.device.warnings())
         if loaded.host.pageable:
             warnings.append(Warning("W-PAGEABLE", f"transfers are slow: no page-locked memory: {loaded.host.pageable}"))
         report = RunReport(
@@ -343,11 +338,16 @@ class Session:
             findings=tuple(self._watch.findings.values()),
             skipped=tuple(loaded.skipped.values()),
             uncomputed=loaded.uncomputed,
+            queues=self._feed.reports(),
+            embeddings=self._feed.cache_reports(),
         )
         return judged(report, measured)
 
-    def _close_loaded(self) -> None:
-        self.loaded.close()
+    def _end_loaded(self, kind: object, *_: object) -> None:
+        try:
+            self._feed.close(failed=kind is not None)  # queues go before the memory that they fill (S146)
+        finally:
+            self.loaded.close()
 
     def close(self) -> None:
         """Free memory and release the device; may be called twice."""
@@ -356,5 +356,5 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, *error: Any) -> None:
+        self._undo.__exit__(*error)

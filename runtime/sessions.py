@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
-from kgrun.graphs.bind.unsupported import RunTimeOnly
+from kgrun.graphs.bind.unsupported import RunTimeOnly, refused
 from kgrun.graphs.control import run_time_reason
 from kgrun.graphs.errors import UsageError
 from kgrun.graphs.operators.base import ValueUnknown
@@ -40,6 +40,8 @@ def open_session(graph: KernelGraph, *, memory: str = "planned", **settings: Any
     for name, option in (("checks", "--check"), ("allow_skip", "--allow-skip")):
         if settings.get(name):
             raise UsageError(f"{option} needs a planned run, and the graph runs node by node", code="KG240", help=why)
+    for fault in refused(graph, run_time=True):  # also of a graph that could be planned
+        raise fault
     known = signature(EagerSession).parameters
     own = {key: value for key, value in settings.items() if key in known}
     return EagerSession(graph, reason=reason if memory != SINGLE else None, **own)

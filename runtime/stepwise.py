@@ -38,6 +38,9 @@ def run_stepwise(
     while (len(result.totals) < amount.iterations) if deadline is None else not _over(deadline, result):
         if before_last is not None and deadline is None and len(result.totals) == amount.iterations - 1:
             before_last()
+        if result.totals and (amount.to_end or deadline is not None) and not loaded.feed.more():
+            break
+        loaded.feed.next()
         start = device.record()
         run_observed(device, steps, prepared, [*watchers, timer, SyncEach(device)])
         result.totals.append(device.elapsed_ns(start, device.record()))

@@ -41,6 +41,7 @@ def try_streams(
 
 def _median_run(loaded: LoadedProgram, given: Mapping[str, Array], seed: int) -> int:
     loaded.load(given, seed, inputs=True)
-    stats = time_stats(loaded.runner.measure(Amount(20, per_step=False)).totals)
+    with loaded.feed.held():
+        stats = time_stats(loaded.runner.measure(Amount(20, per_step=False)).totals)
     assert stats is not None
     return stats.median

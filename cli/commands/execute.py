@@ -20,6 +20,8 @@ from kgrun.cli.entry import STARTED
 from kgrun.cli.load import GraphOptions, dims_to_bind, read_graph, read_graph_for
 from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
+from kgrun.cli.parameters import NO_FILES, ParameterFiles
+from kgrun.cli.queues import read_queues
 from kgrun.cli.several import SeveralWork, refuse
 from kgrun.cli.several import save as save_several
 from kgrun.cli.several import show as show_several
@@ -116,6 +118,8 @@ def command(
     allow_empty: opt.AllowEmpty = False,
     input: opt.Inputs = None,
     inputs: opt.InputsFile = None,
+    queue: opt.Queues = None,
+    load_parameters: opt.LoadParameters = None,
     seed: opt.Seed = 0,
     iterations: opt.Iterations = None,
     warmup: opt.Warmup = None,
@@ -149,6 +153,7 @@ def command(
     dump_dir: opt.DumpDir = None,
     dump_iterations: opt.DumpIterations = None,
     dump_config: opt.DumpConfigFile = None,
+    save_parameters: opt.SaveParameters = None,
     sync_each: opt.SyncEach = False,
     repro: opt.Repro = None,
     repro_always: opt.ReproAlways = False,
@@ -187,6 +192,7 @@ def command(
         "streams": streams.value,
         "precision": precision.value,
         "reuse_outputs": reuse_outputs,
+        "queues": read_queues(queue or ()),
     } | check_options(check, schedule, allow_skip)
     loop: dict[str, Any] = {
         "iterations": iterations,
@@ -206,7 +212,8 @@ def command(
         refuse({
             "--csv": csv, "--trace": trace, "--check": check, "--allow-skip": allow_skip, "--expected": expected,
             "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--reuse-outputs": reuse_outputs,
-            "--sweep": sweep,
+            "--sweep": sweep, "--queue": queue, "--load-parameters": load_parameters,
+            "--save-parameters": save_parameters,
         }, "one graph")  # fmt: skip
         watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json, crashes=_on_cpu(device))
         with interrupts.bounded():
@@ -237,6 +244,7 @@ def command(
         settings,
         loop,
         Expectation(expected, rtol, atol, equal_nan),
+        ParameterFiles(load_parameters, save_parameters),
     )
     after = Aftermath(work, command_line(), repro, check_number(timeout, "--timeout", positive=True),
                       always=repro_always)  # fmt: skip
@@ -277,6 +285,7 @@ class Work:
     settings: dict[str, Any]
     loop: dict[str, Any]
     expectation: Expectation
+    parameters: ParameterFiles = NO_FILES
 
     def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]:
         """Graph and given arrays."""
@@ -285,7 +294,7 @@ class Work:
 
         with phase(f"loading {self.graph.file}", output):
             graph = read_graph(self.graph)
-            given = read_inputs(graph, self.pairs, self.bundle)
+            given = self.parameters.read(graph) | read_inputs(graph, self.pairs, self.bundle)
             graph = read_graph_for(self.graph, graph, given)
             self.expectation.check(graph)
         return graph, given
@@ -302,4 +311,5 @@ class Work:
             # Nothing that an earlier run left may pass for what is compared.
             report = session.run(given, poison=self.expectation.file is not None, **self.loop)
             wanted = self.expectation.read(report.program.graph)
+            report = self.parameters.write(session, report)
         return judge_checks(*self.expectation.judge(report, wanted))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.checks import check_members
+from kgrun.cli.render.feeds import feed_members
 from kgrun.cli.render.lifetimes import bytes_by_class, live_at
 from kgrun.cli.render.measured import measured_members, timed_members
 from kgrun.cli.render.offload import offload_row
@@ -147,6 +148,7 @@ def run_document(report: RunReport, samples: bool = False) -> Row:
         **raw,
         "kernels_ns": timed_sum(report.steps),
         **measured_members(report),
+        **feed_members(report),
         "upload": members(report.upload),
         "download": members(report.download),
         "phases_ns": dict(report.phases_ns),

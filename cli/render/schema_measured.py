@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kgrun.cli.render.schema_feeds import FEEDS
 from kgrun.cli.render.schema_parts import (
     BOOLEAN,
     COUNT,
@@ -70,6 +71,7 @@ MEASURED: dict[str, Schema] = {
         "peaks measured on this device: memory read and written in a copy, float32 multiply-adds",
     ),
     "advice": _said(rows(record({"code": STRING, "message": STRING})), "what the numbers say to do next"),
+    **FEEDS,
 }
 TIMED: dict[str, Schema] = {
     "floor_ns": _said(COUNT, "what the row's method says of a kernel that does nothing; 0: not measured"),

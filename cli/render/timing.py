@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.documents import output_row, rate, timed_sum
+from kgrun.cli.render.feeds import feed_lines
 from kgrun.cli.render.measured import measured_lines, shares_text
 from kgrun.cli.render.table import Table
 from kgrun.cli.render.text import count_text, percent, rate_text, shape_text, time_text
@@ -112,6 +113,7 @@ def total_lines(report: RunReport) -> Iterator[str]:
         values = ", ".join(f"{name} {time_text(getattr(total, name))}" for name in names)
         yield f"  total        {values}, CV {100 * total.cv:.1f} %"
     yield from measured_lines(report)
+    yield from feed_lines(report)
     for name, transfer in (("upload", report.upload), ("download", report.download)):
         if transfer.nbytes:
             speed = transfer.nbytes * 1e9 / transfer.ns if transfer.ns else None

@@ -248,6 +248,9 @@ def _warnings(bound: BoundGraph) -> Iterator[Warning]:
     for name in graph.tensors:
         if name not in bound.tensors:
             yield Warning("W-UNUSED", f"tensor {name!r} is used by no node", ("tensors", name))
+    read = {queue.name for queue in bound.queues}
+    for name in (n for n in graph.queues if n not in read):
+        yield Warning("W-UNUSED", f"queue {name!r} is read by no node", ("queues", name))
     launched = {node.op for node in bound.nodes if node.launch is not None}
     for name in (n for n in graph.kernels if n not in launched):
         yield Warning("W-UNUSED", f"kernel {name!r} is launched by no node", ("kernels", name))

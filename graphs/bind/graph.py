@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import starmap, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bind import checks
+from kgrun.graphs.bind.caches import bind_caches, cached_type
 from kgrun.graphs.bind.dims import bind_dims, bind_shape
 from kgrun.graphs.bind.launches import NodeScope, bind_launch, bind_workspace
 from kgrun.graphs.bind.links import Links, link
 from kgrun.graphs.bind.presets import inplace_of
+from kgrun.graphs.bind.queues import bind_queues
 from kgrun.graphs.bind.tensors import check_declared, external_type, host_value, role_of, undefined
 from kgrun.graphs.bind.unsupported import decided_while_running, shapes_unknown
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, Warning
@@ -63,13 +66,14 @@ def bind(
     nodes = binder.bind_nodes()
     tensors = bound_tensors(binder, nodes)
     outputs = checks.graph_outputs(graph, tensors)
-    bound = BoundGraph(graph, binder.dims, tensors, nodes, outputs, (), values or {})
+    bound = BoundGraph(graph, binder.dims, tensors, nodes, outputs, (), values or {}, binder.queues)
+    bound = replace(bound, caches=bind_caches(bound, binder.tables))
     warnings = (*binder.bounded, *checks.check(bound, target or DEFAULT_ARCH, run_time=upper_bounds))
     if strict and warnings:
         errors = [GraphError(w.message, code="KG399", where=graph.place(*w.path)) for w in warnings]
         errors[0].others = tuple(errors[1:])
         raise errors[0]
-    return BoundGraph(graph, binder.dims, tensors, nodes, outputs, warnings, values or {})
+    return replace(bound, warnings=warnings)
 
 
 class Binder:
@@ -92,15 +96,19 @@ class Binder:
         run_time: bool = False,
     ) -> None:
         self.graph, self.links, self.dims, self.values, self.run_time = graph, links, dims, values, run_time
-        self.types: dict[str, TensorType] = {}
+        self.queues, self.fed = bind_queues(graph, dims)
+        self.types: dict[str, TensorType] = dict(self.fed)
         self.external: list[str] = []  # in the order met (S12)
+        self.tables: dict[str, TensorType] = {}  # whole types of the parameters that stay on the host
+        self.cached: set[str] = set()  # they, and what updates them in place
         self.bounded: list[Warning] = []
 
     def bind_nodes(self) -> tuple[BoundNode, ...]:
-        index_of = {position: index for index, position in enumerate(self.links.order)}
+        feeders = {queue.position for queue in self.queues}
+        index_of = {p: index for index, p in enumerate(p for p in self.links.order if p not in feeders)}
         nodes = []
-        for index, position in enumerate(self.links.order):
-            before = tuple(sorted(index_of[p] for p in self.links.predecessors[position]))
+        for position, index in index_of.items():
+            before = tuple(sorted(index_of[p] for p in self.links.predecessors[position] if p not in feeders))
             nodes.append(self.bind_node(index, position, before))
         return tuple(nodes)
 
@@ -111,6 +119,10 @@ class Binder:
             role_of(self.graph, self.links, name, spec)  # raises for a tensor that nothing fills
             self.types[name] = external_type(self.graph, name, spec, self.dims, self.values.get(name))
             self.external.append(name)
+            if spec.cache is not None:
+                self.tables[name] = self.types[name]
+                self.types[name] = cached_type(self.graph, name, self.types[name])
+                self.cached.add(name)
         return self.types[name]
 
     def bind_node(self, index: int, position: int, predecessors: tuple[int, ...]) -> BoundNode:
@@ -129,7 +141,10 @@ class Binder:
             made = list(call.outputs)
             op = node.op
         for name, kind in zip(node.outputs, made, strict=False):
-            if name is not None:
+            if name is not None and node.inplace.get(name) in self.cached:
+                self.cached.add(name)
+                self.types[name] = self.types[node.inplace[name]]
+            elif name is not None:
                 if call is not None and call.exact:
                     check_declared(self.graph, name, kind, self.dims, node.name)
                 self.types[name] = kind
@@ -186,6 +201,7 @@ class Binder:
             raise error.at(self.graph.place("nodes", scope.position, *error.path)) from None
         except GraphError as error:
             raise error.at(self.graph.place("nodes", scope.position, "op")) from None
+        call.unnamed = frozenset(position for position, name in enumerate(node.outputs) if name is None)
         if not call.exact:
             if not self.run_time:
                 raise shapes_unknown(self.graph, scope.position, node.op)
@@ -220,14 +236,15 @@ def bound_tensors(binder: Binder, nodes: tuple[BoundNode, ...]) -> dict[str, Bou
         if role_of(graph, links, name, graph.tensors[name]) != "intermediate":
             binder.external_type(name)
     produced = [name for node in nodes for name in node.outputs if name is not None]
-    names = dict.fromkeys([*(n for n in declared if n in binder.types), *binder.external, *produced])
+    names = dict.fromkeys([*(n for n in declared if n in binder.types), *binder.fed, *binder.external, *produced])
     wanted = set(graph.outputs) or {n for n, s in graph.tensors.items() if s.role == "output"}
     device_read = _device_reads(nodes)
     tensors = {}
     for name in names:
         spec = graph.tensors.get(name)
-        position = links.producer.get(name)
-        role = role_of(graph, links, name, spec) if spec is not None else "intermediate"
+        fed = name in binder.fed
+        position = None if fed else links.producer.get(name)
+        role = "input" if fed else role_of(graph, links, name, spec) if spec is not None else "intermediate"
         tensors[name] = BoundTensor(
             name=name,
             role=role,
@@ -235,7 +252,7 @@ def bound_tensors(binder: Binder, nodes: tuple[BoundNode, ...]) -> dict[str, Bou
             producer=None if position is None else index_of[position],
             consumers=tuple(sorted(index_of[p] for p in links.readers.get(name, ()) if p in index_of)),
             used=position is not None or name in device_read,
-            discovered=position is None and name not in declared and role != "constant",
+            discovered=position is None and not fed and name not in declared and role != "constant",
             is_output=name in wanted,
             spec=spec,
         )

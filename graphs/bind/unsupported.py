@@ -1,4 +1,4 @@
-"""What the format can say and this version cannot do yet: refused, so that nothing is silently left out."""
+"""What the format says and a plan, or a run node by node, cannot do: refused, so that nothing is silently left out."""
 
 from __future__ import annotations
 
@@ -22,27 +22,30 @@ def refused(graph: KernelGraph, *, run_time: bool = False) -> Iterator[GraphErro
 
     With `run_time`, the graph is run node by node: what its nodes decide while they run is no hindrance.
     """
-    for path, what in _uses(graph):
-        if path[-1] in ("dynamic", "subgraphs"):
-            if not run_time:
-                yield RunTimeOnly(f"{what} cannot be planned", where=graph.place(*path), help=_NODE_BY_NODE)
-            continue
-        yield GraphError(f"{what} cannot be run by this version of kgrun", code="KG356", where=graph.place(*path))
+    if run_time:
+        for path, what in _planned_only(graph):
+            text = f"{what} needs a planned run, and this graph runs node by node"
+            yield GraphError(text, code="KG356", where=graph.place(*path))
+    else:
+        for path, what in _run_time_only(graph):
+            yield RunTimeOnly(f"{what} cannot be planned", where=graph.place(*path), help=_NODE_BY_NODE)
 
 
-def _uses(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], str]]:
-    for name, tensor in graph.tensors.items():
-        if tensor.cache is not None:
-            yield ("tensors", name, "cache"), "an embedding cache"
-        if tensor.queue is not None:
-            yield ("tensors", name, "queue"), "a data queue"
+def _run_time_only(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], str]]:
     for position, node in enumerate(graph.nodes):
         if node.dynamic:
             yield ("nodes", position, "dynamic"), "a node with data-dependent shapes"
-        if getattr(node, "queue", None) is not None:
-            yield ("nodes", position, "queue"), "a data queue"
         if getattr(node, "subgraphs", None):
             yield ("nodes", position, "subgraphs"), "a node with subgraphs"
+
+
+def _planned_only(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], str]]:
+    for name, tensor in graph.tensors.items():
+        if tensor.cache is not None:
+            yield ("tensors", name, "cache"), "an embedding cache"
+    for position, node in enumerate(graph.nodes):
+        if getattr(node, "queue", None) is not None:
+            yield ("nodes", position, "queue"), "a data queue"
 
 
 def shapes_unknown(graph: KernelGraph, position: int, op: str) -> GraphError:

@@ -78,6 +78,7 @@ class OpCall:
         outputs: types by position once inferred; `output_count` positions are asked for.
         exact: whether these are the results' shapes; inference of a dynamic operator clears it where they are upper
             bounds, and only the run tells.
+        unnamed: outputs that the graph has no name for: an operator need not compute them.
     """
 
     op: str
@@ -87,6 +88,7 @@ class OpCall:
     output_count: int = 1
     outputs: tuple[TensorType, ...] = ()
     exact: bool = True
+    unnamed: frozenset[int] = frozenset()
 
     def input(self, index: int) -> TensorType:
         """Input `index`; InferenceError when it is absent."""

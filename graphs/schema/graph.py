@@ -36,10 +36,18 @@ class DimSpec(Record):
 
 
 class QueueSpec(Record):
-    """A data queue that feeds tensors batch by batch (S143)."""
+    """A data queue: each run, a `GetNext` node takes one batch of its items from it (S143).
 
-    items: list[Name]
-    capacity: PositiveInt = 2
+    `data` names an .npz file or a folder beside the graph; `--queue` names other data and beats the settings.
+    """
+
+    items: list[Name] = Field(min_length=1, description="tensors that it feeds, named as the arrays of the data")
+    capacity: PositiveInt = Field(2, description="batches that it holds ahead of the run")
+    data: Name | None = None
+    shuffle: NonNegativeInt | None = Field(None, description="seed; without it samples come in order")
+    epochs: NonNegativeInt = Field(1, description="times that the data are gone through; 0: without end")
+    last: Literal["drop", "pad", "error"] = Field("drop", description="what becomes of a last batch that is not full")
+    timeout: Annotated[float | NonNegativeInt, Field(gt=0)] = Field(30, description="seconds to wait for a batch")
     doc: str | None = None
 
 

@@ -66,7 +66,7 @@ class OpNode(NodeCommon):
     attributes: dict[str, AttributeValue] = {}
     nop: bool | None = Field(None, description="forward the input's memory instead of running (S41)")
     skip_nop_op_addr: bool = Field(True, description="false: a nop that is a graph output owns its memory (S33)")
-    queue: Name | None = None
+    queue: Name | None = Field(None, description="GetNext: the queue that fills its outputs")
     subgraphs: dict[str, Name] = Field({}, description="If: then_branch, else_branch; Loop: body; names of `graphs`")
 
 

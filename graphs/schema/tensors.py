@@ -100,6 +100,7 @@ class EmbeddingCache(Record):
     """Keep this parameter on the host, with `rows` of it cached on the device (S148)."""
 
     rows: PositiveInt
+    persist: bool = Field(False, description="write updated rows to the data file itself, not to a private copy")
 
 
 class TensorSpec(Record):
@@ -126,7 +127,6 @@ class TensorSpec(Record):
     location: Literal["device", "host"] = "device"
     offload: Literal["auto", "always", "never"] = "auto"
     cache: EmbeddingCache | None = None
-    queue: Name | None = None
     doc: str | None = None
 
     @model_validator(mode="after")

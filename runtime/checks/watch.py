@@ -73,6 +73,7 @@ class Watch:
         observers: list[Observer] = [_Preparing(looking), timer, SyncEach(device), _Inspecting(looking)]
         for _ in range(iterations):
             looking.start()
+            loaded.feed.next()
             run_observed(device, steps, loaded.prepared, observers)
             measured.totals.append(sum(samples[-1] for samples in timer.samples))
         measured.samples, measured.timeline = timer.samples, timer.timeline

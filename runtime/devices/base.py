@@ -122,6 +122,59 @@ class StepTimes:
     notes: Sequence[str] = ()
 
 
+class CopyLane(Protocol):
+    """Copies beside the steps, on a stream of their own. A mark is a place in the order of copies, or of steps.
+
+    `upload`, `download` and `wait` may be called from any thread, the others from the thread that issues steps. A mark
+    that was never set holds nobody up.
+
+    Attributes:
+        pinned: whether host blocks are pinned; pageable ones are the way out where pinning failed (U1).
+    """
+
+    pinned: bool
+
+    def host_block(self, nbytes: int) -> np.ndarray[Any, Any]:
+        """Host bytes that copies are fast from and to."""
+        ...
+
+    def new_mark(self) -> Any:
+        """A mark that is not set yet."""
+        ...
+
+    def upload(self, address: int, block: np.ndarray[Any, Any], after: Any, mark: Any) -> None:
+        """Copy a block to the device once `after` is reached, then set `mark`; the block must keep until then."""
+        ...
+
+    def download(self, block: np.ndarray[Any, Any], address: int, after: Any, mark: Any) -> None:
+        """Copy from the device into a block once `after` is reached, then set `mark`."""
+        ...
+
+    def wait(self, mark: Any) -> None:
+        """Let the calling thread wait for a mark."""
+        ...
+
+    def mark_steps(self, mark: Any) -> None:
+        """Set a mark after all steps issued so far."""
+        ...
+
+    def steps_wait(self, mark: Any) -> None:
+        """Let the steps issued from now on wait for a mark."""
+        ...
+
+    def move(self, target: int, source: int, nbytes: int) -> None:
+        """Copy on the device, in order with steps."""
+        ...
+
+    def drain(self) -> None:
+        """Wait for all copies; silent, also on a device that is lost."""
+        ...
+
+    def close(self) -> None:
+        """Wait for all copies and release marks and stream; silent. May be called twice; closing the device does it."""
+        ...
+
+
 class Device(Protocol):
     """A place where steps run. Addresses are plain integers of that device."""
 
@@ -189,6 +242,13 @@ class Device(Protocol):
 
     def flush_cache(self) -> bool:
         """Push what steps may have left in the cache out of it, in order with steps; False where that means nothing."""
+        ...
+
+    def copy_lane(self) -> CopyLane | None:
+        """A new lane for copies beside the steps; None where steps and copies are the host's own work.
+
+        Who asked for it closes it; at the latest the device does.
+        """
         ...
 
     def read_state(self) -> GpuState | None:

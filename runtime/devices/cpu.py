@@ -148,6 +148,9 @@ class CpuDevice:
         """False: the caches of a host are not emptied."""
         return False
 
+    def copy_lane(self) -> None:
+        """None: a copy here is the host's own work."""
+
     def read_state(self) -> None:
         """None: a host's clocks are its own affair."""
 

@@ -10,12 +10,13 @@ from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import DeviceFault, DoesNotFit, GraphError
 from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.runtime.devices.allowance import Allowance
-from kgrun.runtime.devices.base import Address, DeviceInfo, HostBlock, PreparedStep, Replay, StepTimes, Timing
+from kgrun.runtime.devices.base import Address, CopyLane, DeviceInfo, HostBlock, PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
 from kgrun.runtime.devices.cuda_driver import Driver, PyCudaDriver
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate
 from kgrun.runtime.devices.cuda_host import locked_memory, transfer_call
+from kgrun.runtime.devices.cuda_lane import CudaLane, lanes_to_close
 from kgrun.runtime.devices.cuda_libraries import Libraries, NotSupported, Precision
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
@@ -180,6 +181,10 @@ class CudaDevice:
         self._timing_of().flush_cache()
         return True
 
+    def copy_lane(self) -> CopyLane:
+        """A lane for copies on a stream of its own."""
+        return CudaLane(self)
+
     def read_state(self) -> GpuState | None:
         """What the GPU's sensors say now; None where NVIDIA's management library or its package is missing."""
         if self._sensors is None:
@@ -236,7 +241,7 @@ class CudaDevice:
         if self._lost:
             self.driver.close(True)  # first, so that what is dropped below goes silently
         self.libraries.close(self._lost)
-        for release in (self._staging.close, self.code.clear, self._allowance.clear):
+        for release in (*lanes_to_close(self), self._staging.close, self.code.clear, self._allowance.clear):
             release()
         if not self._lost:
             self.driver.close(False)

@@ -197,6 +197,9 @@ def run_dumped(loaded: LoadedProgram, iterations: int, dump: Dump, host: Callabl
     timer = StepTimer(device, len(steps))
     before, after = dump_points(loaded.program, dump.wanted(loaded.program.graph))
     for iteration in range(iterations):
+        if iteration and not loaded.feed.more():
+            break
+        loaded.feed.next()
 
         def write(names: Sequence[str], iteration: int = iteration) -> None:
             for name in names:

@@ -278,9 +278,13 @@ class EagerSession:
         else:
             self.store.fill(tensor.block, array)
 
+    def holds(self, name: str) -> bool:
+        """Whether a tensor from outside was read by a node, and so has a value here."""
+        return name in self._body.statics
+
     def output(self, name: str) -> Array:
-        """A graph output or a pinned tensor as a host array, after a run."""
-        tensor = self._executor.pinned.get(name)
+        """A graph output, a pinned tensor, or a parameter that a node reads, as a host array, after a run."""
+        tensor = self._executor.pinned.get(name, self._body.statics.get(name))
         if tensor is None:
             if name not in self._body.outputs:
                 raise UsageError(f"{name!r} is no output of the graph", code="KG259")

@@ -78,6 +78,13 @@ def test_expected_outputs_of_digits() -> None:
         assert expected["accuracy"] >= 0.97
 
 
+def test_expected_outputs_of_embedding() -> None:
+    given, expected = np.load(DATA / "clicks.npz"), np.load(DATA / "embedding.expected.npz")
+    for key, array in script("embedding").reference(given["products"], given["steps"]).items():
+        np.testing.assert_array_equal(array, expected[key])
+    assert len(expected["seen_new"]) == 32
+
+
 def test_expected_outputs_of_edges() -> None:
     expected = np.load(DATA / "edges.expected.npz")
     reference = script("edges").reference(np.load(DATA / "astronaut.npy"))

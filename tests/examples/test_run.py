@@ -38,6 +38,10 @@ def test_the_readmes_commands_run_and_agree_with_the_expected_outputs(command: s
     words = shlex.split(command)
     if "--output-dir" in words:
         words[words.index("--output-dir") + 1] = str(tmp_path)
+    if "--save-parameters" in words:
+        words[words.index("--save-parameters") + 1] = str(tmp_path / "trained.safetensors")
+    if "--load-parameters" in words:  # what another command saves; here what the example trains to
+        words[words.index("--load-parameters") + 1] = "examples/data/digits_mlp.safetensors"
     done = kgrun(*words, "--device", "cpu", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)

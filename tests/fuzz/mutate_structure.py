@@ -118,7 +118,7 @@ def _tensor_flag(graph: Graph, chance: random.Random) -> None:
     key, value = chance.choice([
         ("role", chance.choice(["input", "parameter", "constant", "output", "intermediate"])),
         ("alias_of", chance.choice(_names(graph))), ("valid", False), ("lifelong", True), ("pin", True),
-        ("no_reuse", True), ("location", "host"), ("offload", "always"), ("cache", {"rows": 4}), ("queue", "q"),
+        ("no_reuse", True), ("location", "host"), ("offload", "always"), ("cache", {"rows": 4}),
         ("max_shape", [_extent(chance)]), ("from_graph", {"graph": "g", "output": "y"}),
     ])  # fmt: skip
     tensor[key] = value

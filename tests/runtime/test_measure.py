@@ -113,7 +113,7 @@ def test_sensors_are_read_before_and_after_the_runs_that_count(
     assert {"W-CLOCK", "W-THROTTLE"} <= {warning.code for warning in report.warnings}
 
 
-def test_profilers_get_a_range_a_run_and_a_step_where_nvtx_is_installed(
+def test_S141_profilers_get_a_range_a_run_and_a_step_where_nvtx_is_installed(
     device: CudaDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranges: list[str] = []

@@ -23,7 +23,7 @@ def test_one_stream_needs_no_events() -> None:
     assert events(made) == []
 
 
-def test_S77_the_stream_is_the_nodes_own_else_comm_for_collectives_else_compute() -> None:
+def test_S7_S77_the_stream_is_the_nodes_own_else_comm_for_collectives_else_compute() -> None:
     nodes = [
         node("a", ["x"], ["t"]),
         node("c", ["t"], ["u"], collective={}),

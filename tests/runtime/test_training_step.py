@@ -38,7 +38,7 @@ BACKWARD = [
     ("unflatten", "Reshape", ["d_flat", "pooled_shape"], ["d_pooled"], {}),
     ("pool_grad", "MaxPoolGrad", ["d_pooled", "active", "places"], ["d_active"], POOL),
     ("gelu_grad", "GeluGrad", ["d_active", "sums"], ["d_sums"], {}),
-    ("conv_grad", "ConvGrad", ["d_sums", "images", "conv_w"], ["d_images", "d_conv_w", "d_conv_b"], {}),
+    ("conv_grad", "ConvGrad", ["d_sums", "images", "conv_w"], [None, "d_conv_w", "d_conv_b"], {}),
 ]  # fmt: skip
 TOLD = {f"{name}_new": name for name in SHAPES}
 UPDATE = ("update", "SGD", ["rate", *SHAPES, *(f"d_{name}" for name in SHAPES)], list(TOLD), {})

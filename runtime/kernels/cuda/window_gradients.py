@@ -53,10 +53,11 @@ def _tap_at(kernel: tuple[int, ...], axis: int, tap: str) -> str:
 @on_cuda("ConvGrad")
 def _conv(call: OpCall) -> Lowered:
     dy, window = call.input(0), conv_gradient_window(call)
-    result = _input_gradient(call, window) if call.outputs[0].size else Lowered(())
-    if len(call.outputs) > 1 and call.outputs[1].size:
+    wanted = [out.size > 0 and index not in call.unnamed for index, out in enumerate(call.outputs)]
+    result = _input_gradient(call, window) if wanted[0] else Lowered(())
+    if wanted[1:2] == [True]:
         result = joined(result, _weight_gradient(call, window))
-    if len(call.outputs) > 2:
+    if wanted[2:3] == [True]:
         rule, axes, scratch = all_schemas()["ReduceSum"].data, (0, *range(2, len(dy.shape))), len(result.workspace)
         result = joined(result, reduce(rule, dy, axes, call.outputs[2], to=target(2), scratch=scratch))
     return result

@@ -101,9 +101,10 @@ def _marked(program: Program) -> frozenset[str]:
 
 
 def _kept(program: Program) -> frozenset[str]:
-    """Tensors that the file wants on the device throughout."""
-    tensors = program.graph.tensors.items()
-    return frozenset(name for name, t in tensors if t.spec is not None and t.spec.offload == "never")
+    """Tensors that stay on the device throughout: the file wants it, or something else fills them there."""
+    graph = program.graph
+    wanted = (name for name, t in graph.tensors.items() if t.spec is not None and t.spec.offload == "never")
+    return frozenset(wanted) | graph.cached | {cache.ids for cache in graph.caches}
 
 
 def is_marked(program: Program) -> bool:

@@ -55,6 +55,16 @@ def test_opening_and_closing_leaves_nothing(pycuda: FakePyCuda) -> None:
     assert pycuda.retained == {1: 0}
 
 
+def test_S1_a_gpu_opened_again_shares_the_context_that_is_there(pycuda: FakePyCuda) -> None:
+    first, second = CudaDevice(0), CudaDevice(0)
+    assert pycuda.retained == {0: 2}
+    assert first.driver.context is not None
+    first.close()
+    second.free(use(second))
+    second.close()
+    assert pycuda.retained == {0: 0}
+
+
 def test_two_devices_take_turns_with_one_context_pushed(pycuda: FakePyCuda) -> None:
     first, second = CudaDevice(0), CudaDevice(1)
     for device in (first, second, first):
@@ -67,7 +77,7 @@ def test_two_devices_take_turns_with_one_context_pushed(pycuda: FakePyCuda) -> N
 
 
 @pytest.mark.parametrize("call", ["retain", "push", "stream"])
-def test_an_opening_that_fails_leaves_nothing(pycuda: FakePyCuda, call: str) -> None:
+def test_S2_S5_an_opening_that_fails_leaves_nothing(pycuda: FakePyCuda, call: str) -> None:
     pycuda.fail = call
     with pytest.raises(DeviceUnavailable):
         CudaDevice()
@@ -100,7 +110,7 @@ def test_ordinals_are_checked_with_the_devices_listed(pycuda: FakePyCuda) -> Non
     assert caught.value.exit == 2
 
 
-def test_no_device_is_unavailable_in_one_line(pycuda: FakePyCuda) -> None:
+def test_S3_no_device_is_unavailable_in_one_line(pycuda: FakePyCuda) -> None:
     pycuda.devices = 0
     with pytest.raises(DeviceUnavailable, match="no GPU is visible") as caught:
         CudaDevice()

@@ -12,7 +12,7 @@ from kgrun.graphs.errors import DeviceFault, GraphError
 from kgrun.graphs.operators import infer
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime import Session
-from kgrun.runtime.kernels.base import cpu_kernel
+from kgrun.runtime.kernels.base import KernelCall, cpu_kernel, cuda_kernel
 from tests.runtime.kernels.cpu.test_cpu_kernels import call_of, run
 from tests.support import graph, node, tensor
 
@@ -78,6 +78,20 @@ def test_convolution_gradients(x: tuple[int, ...], w: tuple[int, ...], attribute
     found = run("ConvGrad", dy, arrays[0], arrays[1], count=3, **attributes)
     for index in range(3):
         np.testing.assert_allclose(found[index], differentiated("Conv", arrays, dy, index, **attributes), atol=1e-6)
+
+
+def test_a_gradient_without_a_name_is_not_computed() -> None:
+    x, w = RNG.standard_normal((1, 2, 5, 5)), RNG.standard_normal((3, 2, 3, 3))
+    dy = RNG.standard_normal((1, 3, 3, 3))
+    call = call_of("ConvGrad", [dy, x, w], 3)
+    whole = [work.code.entry for work in cuda_kernel("ConvGrad")(call).work if isinstance(work, KernelCall)]
+    call.unnamed = frozenset({0})
+    part = [work.code.entry for work in cuda_kernel("ConvGrad")(call).work if isinstance(work, KernelCall)]
+    assert whole == ["kg_conv_dx", *part]
+    outputs = [np.full(shape, np.nan) for shape in (x.shape, w.shape, w.shape[:1])]
+    cpu_kernel("ConvGrad")(call)([dy, x, w], outputs)
+    assert np.isnan(outputs[0]).all()
+    np.testing.assert_array_equal(outputs[1], run("ConvGrad", dy, x, w, count=3)[1])
 
 
 @pytest.mark.parametrize(

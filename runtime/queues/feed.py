@@ -1,0 +1,359 @@
+"""What a session's queues do for its runs: the next batch in the graph's inputs before each run that counts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kgrun.graphs.bound import BoundGraph, BoundQueue
+from kgrun.graphs.errors import GraphError, KgrunError, UsageError, did_you_mean
+from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.runtime.devices.base import Device
+from kgrun.runtime.embedding.cache import EmbeddingCache, EmbeddingReport
+from kgrun.runtime.program import Pointer, Program
+from kgrun.runtime.queues.feeder import start_feeder
+from kgrun.runtime.queues.registry import QueueSet
+from kgrun.runtime.queues.ring import Ring
+from kgrun.runtime.queues.settings import QueueFeed, QueueSettings, settle
+from kgrun.runtime.queues.slots import HostSlots, LaneSlots, Slots
+from kgrun.runtime.queues.sources import Batches, open_batches
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+Writers = Callable[[int], "Callable[[Array], None] | None"]
+
+
+def _no_writer(buffer: int) -> None:
+    """Every buffer has one address."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """What a queue did during a run.
+
+    Attributes:
+        batches: taken by the runs that counted, of `nbytes` each.
+        left: batches that are still to come; None where that is not known or there is no end.
+        waited_ns: what the runs waited for batches, all together; `full_ns`, what the feeder waited for room.
+        pinned: whether the batches went through pinned memory; None on a device without copies of its own.
+    """
+
+    name: str
+    source: str
+    batches: int
+    nbytes: int
+    left: int | None
+    waited_ns: int
+    full_ns: int
+    capacity: int
+    pinned: bool | None
+
+
+class Feed:
+    """Nothing to feed: what a graph without queues has, and what the others share."""
+
+    def attach(self, program: Program, address: Callable[[Pointer], int], writer: Writers = _no_writer) -> None:
+        """The program that will run, where its buffers lie, and what writes those that are on the host meanwhile."""
+
+    def prime(self) -> None:
+        """Have the next batch in place without taking it: for runs that do not count."""
+
+    def more(self) -> bool:
+        """Whether a further run would find a batch; waits until that is known."""
+        return True
+
+    def next(self) -> None:
+        """Take the next batch and have it in place: before each run that counts.
+
+        Raises:
+            GraphError: KG395 at the end of the data; what ended the feeder.
+            TimeoutExpired: KG902 when no batch came in time.
+        """
+
+    def ahead(self) -> None:
+        """What can be prepared for the next run while this one goes on."""
+
+    def runs(self) -> int | None:
+        """How many runs the data are for; None where they have no end, or there are none."""
+        return None
+
+    def check(self, iterations: int) -> None:
+        """GraphError KG395 where so many runs are surely more than the data are for."""
+
+    def amount(self, iterations: int | None, default: int, duration: float | None) -> tuple[int, bool]:
+        """How many runs are meant, and whether the end of the data ends them; raises as `check`."""
+        if iterations is not None:
+            if duration is None:
+                self.check(iterations)
+            return iterations, False
+        runs = self.runs()
+        return (default, False) if runs is None else (runs or 1, True)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Meanwhile no run takes a batch: all have the next one in place."""
+        yield
+
+    def reload(self) -> None:
+        """Parameters are loaded afresh: cached rows are forgotten, not written home."""
+
+    def table(self, name: str) -> Array | None:
+        """The whole table of that name, where it stays on the host."""
+        return None
+
+    def reports(self) -> tuple[QueueReport, ...]:
+        """What each queue did since the last call."""
+        return ()
+
+    def cache_reports(self) -> tuple[EmbeddingReport, ...]:
+        """What each embedding cache did since the last call."""
+        return ()
+
+    def close(self, failed: bool = False) -> None:
+        """Stop the feeders, then give memory back. With `failed` an earlier error is under way: raise none."""
+
+    def ended(self, kind: object, *_: object) -> None:
+        """`close` as the end of a `with` block has it."""
+        self.close(failed=kind is not None)
+
+
+@dataclass(slots=True)
+class _Fed:
+    """One queue: its ring, and where its items go."""
+
+    queue: BoundQueue
+    settings: QueueSettings
+    batches: Batches
+    ring: Ring
+    lane: Any
+    targets: dict[int, int] = field(default_factory=dict)
+    writers: dict[int, Callable[[Array], None]] = field(default_factory=dict)
+    started: bool = False
+    taken: int = 0
+    reported: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def left(self) -> int | None:
+        return None if self.batches.count is None else self.batches.count - self.taken
+
+    @property
+    def nbytes(self) -> int:
+        return sum(kind.nbytes for kind in self.ring.types.values())
+
+
+class GraphFeed(Feed):
+    """The queues and embedding caches of one graph on one device.
+
+    Args:
+        feeds: what feeds each queue, by name.
+        given, seed: data of tables, as for other parameters.
+
+    Raises:
+        UsageError: KG275 for a feed of a queue that the graph has not, KG277 for a queue without data.
+        GraphError: data that do not fit.
+    """
+
+    def __init__(
+        self, bound: BoundGraph, device: Device, feeds: Mapping[str, Any], given: Mapping[str, Array], seed: int
+    ) -> None:
+        self._device = device
+        self._rings = QueueSet()
+        self._fed: list[_Fed] = []
+        self._caches: list[tuple[EmbeddingCache, _Fed, int]] = []
+        self._primed = self._held = False
+        self._attach: tuple[Program, Callable[[Pointer], int]] | None = None
+        try:
+            for queue in bound.queues:
+                self._fed.append(self._open(bound, queue, as_feed(feeds.get(queue.name))))
+            for cache in bound.caches:
+                fed = next(fed for fed in self._fed if cache.ids in fed.queue.items)
+                made = EmbeddingCache(bound, cache, device, given, seed)
+                self._caches.append((made, fed, fed.queue.items.index(cache.ids)))
+        except BaseException:
+            self.close(failed=True)
+            raise
+
+    def _open(self, bound: BoundGraph, queue: BoundQueue, feed: QueueFeed) -> _Fed:
+        settings = settle(bound.source, queue.name, queue.spec, feed)
+        types = {name: bound.tensors[name].type for name in queue.items}
+        place = bound.source.place("queues", queue.name)
+        try:
+            batches = open_batches(queue.name, types, settings)
+        except KgrunError as error:
+            raise error.at(place) from None
+        lane = self._device.copy_lane()
+        slots: Slots
+        if lane is None:
+            slots = HostSlots(self._device, list(types.values()), settings.capacity)
+        else:
+            slots = LaneSlots(self._device, lane, list(types.values()), settings.capacity)
+        return _Fed(queue, settings, batches, self._rings.add(Ring(queue.name, types, slots)), lane)
+
+    def attach(self, program: Program, address: Callable[[Pointer], int], writer: Writers = _no_writer) -> None:
+        """Find the addresses of the items; those that no step reads have none."""
+        self._attach = program, address
+        for fed in self._fed:
+            slots = {i: program.slots[name] for i, name in enumerate(fed.queue.items) if name in program.slots}
+            writers = ((i, writer(slot.buffer)) for i, slot in slots.items())
+            fed.writers = {i: write for i, write in writers if write is not None}
+            fed.targets = {i: address(slot) for i, slot in slots.items() if i not in fed.writers}
+        self._primed = False
+
+    def reload(self) -> None:
+        """Start with empty caches, and with the next batch still to be placed."""
+        assert self._attach is not None
+        program, address = self._attach
+        self._primed = False
+        for cache, fed, item in self._caches:
+            names = [table.name for table in cache.cache.tables if table.name in program.slots]
+            cache.attach({name: address(program.slots[name]) for name in names}, fed.targets.get(item))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let runs leave the next batch in its queue."""
+        self.prime()
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    def table(self, name: str) -> Array | None:
+        """The whole table, with what is cached written home."""
+        return next((found for cache, _, _ in self._caches if (found := cache.table(name)) is not None), None)
+
+    def prime(self) -> None:
+        """Have the next batch in place, and leave it in the queue."""
+        if not self._primed:
+            self._place()
+            self._primed = True
+
+    def next(self) -> None:
+        """Have the next batch in place, and take it out of the queue."""
+        if self._held:
+            self.prime()
+            return
+        if not self._primed:
+            self._place()
+        self._primed = False
+        for fed in self._fed:
+            fed.ring.pop()
+            fed.taken += 1
+
+    def ahead(self) -> None:
+        """Look the next batch up, and send the rows that it misses, if the batch is there."""
+        if self._held:
+            return
+        for cache, fed, item in self._caches:
+            slot = fed.ring.peek() if cache.overlaps and not cache.prepared else None
+            if slot is not None:
+                cache.prepare(fed.ring.slots.arrays(slot)[item], ahead=True)
+
+    def more(self) -> bool:
+        """Whether every queue has a further batch."""
+        return all(self._front(fed) is not None for fed in self._fed)
+
+    def runs(self) -> int | None:
+        """Batches left in the queue that ends first; a number beyond all where that is not known."""
+        left = [fed.left for fed in self._fed if fed.left is not None]
+        if all(fed.batches.endless for fed in self._fed):
+            return None
+        return min(left, default=sys.maxsize)
+
+    def check(self, iterations: int) -> None:
+        """Count before anything runs."""
+        for fed in self._fed:
+            if fed.left is not None and iterations > fed.left:
+                raise GraphError(
+                    f"queue {fed.queue.name!r} has {fed.left:,} batches left, {iterations:,} iterations were asked for",
+                    code="KG395",
+                    help="ask for fewer, or give the queue more epochs; epochs=0 goes on without end",
+                    details={"left": fed.left, "iterations": iterations},
+                )
+
+    def reports(self) -> tuple[QueueReport, ...]:
+        """What each queue did since the last call."""
+        return tuple(self._report(fed) for fed in self._fed)
+
+    def cache_reports(self) -> tuple[EmbeddingReport, ...]:
+        """What each cache did since the last call."""
+        return tuple(cache.report() for cache, _, _ in self._caches)
+
+    def close(self, failed: bool = False) -> None:
+        """Write home what is to persist, then stop the feeders."""
+        try:
+            caches, self._caches = self._caches, []
+            for cache, _, _ in caches:
+                cache.close(failed)
+            self._rings.close()
+        except KgrunError:
+            if not failed:
+                raise
+
+    def _place(self) -> None:
+        for fed in self._fed:
+            slot = self._front(fed)
+            if slot is None:
+                raise GraphError(
+                    f"queue {fed.queue.name!r} is at its end after {fed.taken:,} batches",
+                    code="KG395",
+                    help="epochs=0 goes on without end",
+                    details={"taken": fed.taken},
+                )
+            ids = {item: cache for cache, other, item in self._caches if other is fed}
+            for item, cache in ids.items():
+                cache.prepare(fed.ring.slots.arrays(slot)[item])
+                cache.place()
+            for i, write in fed.writers.items():
+                write(fed.ring.slots.arrays(slot)[i])
+            fed.ring.slots.take(slot, {i: at for i, at in fed.targets.items() if i not in ids})
+
+    def _front(self, fed: _Fed) -> int | None:
+        if not fed.started:
+            fed.started = True
+            start_feeder(fed.ring, fed.batches.start)
+        try:
+            return fed.ring.front(fed.settings.timeout)
+        except GraphError:
+            self._device.synchronize()  # a device that is lost says so itself
+            raise
+
+    def _report(self, fed: _Fed) -> QueueReport:
+        now = (fed.taken, fed.ring.waited_ns, fed.ring.full_ns)
+        batches, waited, full = (new - old for new, old in zip(now, fed.reported, strict=True))
+        fed.reported = now
+        pinned = None if fed.lane is None else fed.lane.pinned
+        return QueueReport(
+            fed.queue.name, fed.settings.where, batches, fed.nbytes, fed.left, waited, full,
+            fed.settings.capacity, pinned,
+        )  # fmt: skip
+
+
+def as_feed(given: Any) -> QueueFeed:
+    """`given` as a QueueFeed: a source alone leaves all settings to the graph."""
+    return given if isinstance(given, QueueFeed) else QueueFeed(given)
+
+
+def check_feeds(graph: KernelGraph, feeds: Mapping[str, Any]) -> None:
+    """UsageError KG275 for a feed of a queue that the graph has not."""
+    for name in feeds:
+        if name not in graph.queues:
+            raise UsageError(
+                f"the graph has no queue {name!r}",
+                code="KG275",
+                help=did_you_mean(name, graph.queues) or f"queues: {', '.join(graph.queues) or 'none'}",
+            )
+
+
+def open_feed(
+    bound: BoundGraph, device: Device, feeds: Mapping[str, Any], given: Mapping[str, Array], seed: int
+) -> Feed:
+    """The feed of a graph: one that does nothing where it has no queues."""
+    check_feeds(bound.source, feeds)
+    return GraphFeed(bound, device, feeds, given, seed) if bound.queues else Feed()

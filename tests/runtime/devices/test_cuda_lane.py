@@ -1,0 +1,120 @@
+"""Lanes for copies beside the steps: order by marks, threads, pinned memory that cannot be had, the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.operators.base import TensorType
+from kgrun.runtime.devices import cuda_lane
+from kgrun.runtime.devices.cuda import CudaDevice
+from kgrun.runtime.devices.cuda_driver import DriverCallFailed
+from kgrun.runtime.queues.feeder import start_feeder
+from kgrun.runtime.queues.ring import Ring
+from kgrun.runtime.queues.slots import LaneSlots
+from tests.runtime.devices.fake_cuda_driver import FakeDriver, FakeError
+from tests.runtime.devices.fake_lane_api import FakeLaneApi
+
+TYPES = [TensorType("float32", (4,)), TensorType("int64", (3,))]
+
+
+@pytest.fixture
+def driver() -> FakeDriver:
+    return FakeDriver()
+
+
+@pytest.fixture
+def api(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeLaneApi:
+    made = FakeLaneApi(driver)
+    driver.errors = (FakeError, DriverCallFailed)
+    monkeypatch.setattr(cuda_lane, "_api", lambda: made)
+    return made
+
+
+@pytest.fixture
+def device(driver: FakeDriver, api: FakeLaneApi) -> Iterator[CudaDevice]:
+    made = CudaDevice(driver=driver)
+    yield made
+    made.close()
+    assert api.alive == set()  # streams and events are destroyed
+
+
+def test_S143_batches_reach_the_device_through_the_lane_in_order(device: CudaDevice, driver: FakeDriver) -> None:
+    slots = LaneSlots(device, device.copy_lane(), TYPES, 2)
+    ring = Ring("q", dict(zip("xi", TYPES, strict=True)), slots)
+    targets = {0: device.allocate(16), 1: device.allocate(24)}
+    feeder = start_feeder(ring, lambda: ((np.full(4, n, "f4"), np.full(3, -n, "i8")) for n in range(50)))
+    for number in range(50):
+        front = ring.front(5)
+        assert front is not None
+        slots.take(front, targets)
+        ring.pop()
+        assert driver.view(targets[0], 16).view("f4").tolist() == [number] * 4
+        assert driver.view(targets[1], 24).view("i8").tolist() == [-number] * 3
+    assert ring.front(5) is None
+    feeder.join(5)
+    ring.close(5)
+    assert driver.held == 40  # the slots' own memory went back
+
+
+def test_S143_only_what_is_used_is_moved(device: CudaDevice, driver: FakeDriver) -> None:
+    slots = LaneSlots(device, device.copy_lane(), TYPES, 1)
+    slots.fill(0, (np.ones(4, "f4"), np.ones(3, "i8")))
+    before = driver.calls.count("copy")
+    slots.take(0, {1: device.allocate(24)})
+    assert driver.calls.count("copy") == before + 1
+
+
+def test_marks_order_copies_and_steps_both_ways(device: CudaDevice, driver: FakeDriver) -> None:
+    lane, address = device.copy_lane(), device.allocate(8)
+    block, back = lane.host_block(8), lane.host_block(8)
+    never, up, down = lane.new_mark(), lane.new_mark(), lane.new_mark()
+    block[:] = 5
+    lane.upload(address, block, after=never, mark=up)
+    lane.download(back, address, after=up, mark=down)
+    lane.wait(down)
+    assert back.tolist() == [5] * 8
+    steps = lane.new_mark()
+    device.fill(address, 7, 8)
+    lane.mark_steps(steps)
+    lane.download(back, address, after=steps, mark=down)
+    lane.wait(down)
+    assert back.tolist() == [7] * 8
+
+
+def test_a_thread_of_its_own_gets_the_devices_context(device: CudaDevice, api: FakeLaneApi) -> None:
+    lane, address = device.copy_lane(), device.allocate(8)
+    block, mark = lane.host_block(8), lane.new_mark()
+
+    def work() -> None:
+        for _ in range(3):
+            lane.upload(address, block, after=mark, mark=mark)
+        lane.wait(mark)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(5)
+    assert api.calls.count("cuCtxSetCurrent") == 1
+
+
+def test_U1_where_no_more_can_be_pinned_pageable_memory_does(device: CudaDevice, driver: FakeDriver) -> None:
+    driver.fail("pinned", "cuMemHostAlloc failed: out of memory")
+    lane = device.copy_lane()
+    slots = LaneSlots(device, lane, TYPES, 1)
+    slots.fill(0, (np.ones(4, "f4"), np.ones(3, "i8")))
+    target = device.allocate(16)
+    slots.take(0, {0: target})
+    assert driver.view(target, 16).view("f4").tolist() == [1] * 4
+    assert not lane.pinned
+
+
+def test_a_copy_that_the_driver_refuses_is_a_fault_of_the_device(device: CudaDevice, api: FakeLaneApi) -> None:
+    lane = device.copy_lane()
+    mark = lane.new_mark()
+    api.fail("cuEventRecord", 400)
+    with pytest.raises(DeviceFault, match=r"marking the steps: .*[Ii]nvalid"):
+        lane.mark_steps(mark)

@@ -1,0 +1,80 @@
+"""The index of cached rows against a model that keeps rows in a dictionary and knows when each was used last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgrun.graphs.errors import DoesNotFit
+from kgrun.runtime.embedding.index import Lookup, RowIndex
+
+
+class Model:
+    """What the index must do, a row at a time."""
+
+    def __init__(self, vocabulary: int, rows: int) -> None:
+        self.vocabulary, self.rows, self.step = vocabulary, rows, 0
+        self.used: dict[int, int] = {}  # row: its last step
+        self.slot: dict[int, int] = {}
+
+    def check(self, ids: np.ndarray[Any, Any], found: Lookup) -> None:
+        self.step += 1
+        wanted = {int(i) for i in ids.ravel() if 0 <= i < self.vocabulary}
+        missing = wanted - self.slot.keys()
+        assert sorted(found.missing) == sorted(missing)
+        assert found.hits == sum(1 for i in ids.ravel() if int(i) in self.slot)
+        assert found.outside == sum(1 for i in ids.ravel() if not 0 <= i < self.vocabulary)
+        evicted = [int(i) for i in found.evicted]
+        assert len(set(evicted)) == len(evicted) == max(0, len(self.slot) + len(missing) - self.rows)
+        assert wanted.isdisjoint(evicted)  # what the batch uses stays
+        kept = [row for row in self.slot if row not in wanted and row not in evicted]
+        assert all(self.used[out] <= self.used[row] for out in evicted for row in kept)  # the longest unused go
+        assert [self.slot[row] for row in evicted] == found.freed.tolist()
+        for row in evicted:
+            del self.slot[row], self.used[row]
+        for row, place in zip(found.missing, found.places, strict=True):
+            assert int(place) not in self.slot.values()
+            self.slot[int(row)] = int(place)
+        self.used.update(dict.fromkeys(wanted, self.step))
+        assert found.slots.dtype == ids.dtype
+        assert found.slots.shape == ids.shape
+        assert found.slots.ravel().tolist() == [self.slot.get(int(i), -1) for i in ids.ravel()]
+        assert sorted(found.used) == sorted(self.slot[row] for row in wanted)
+
+
+@given(
+    rows=st.integers(1, 12),
+    batches=st.lists(st.lists(st.integers(-3, 33), min_size=1, max_size=14), min_size=1, max_size=30),
+    dtype=st.sampled_from(["int32", "int64"]),
+)
+def test_S154_hits_misses_and_evictions(rows: int, batches: list[list[int]], dtype: str) -> None:
+    index, model = RowIndex(30, rows), Model(30, rows)
+    for batch in batches:
+        ids = np.array(batch, dtype)
+        distinct = {i for i in batch if 0 <= i < 30}
+        if len(distinct) > rows:
+            with pytest.raises(DoesNotFit, match="of which") as caught:
+                index.lookup(ids)
+            assert (caught.value.code, caught.value.exit) == ("KG408", 4)
+            assert caught.value.details == {"used": len(distinct), "rows": rows}
+            continue  # and nothing has changed: the model does not hear of it
+        model.check(ids, index.lookup(ids))
+    resident, slots = index.resident()
+    assert dict(zip(resident.tolist(), slots.tolist(), strict=True)) == model.slot
+
+
+def test_S154_a_long_run_of_hits_keeps_the_log_short() -> None:
+    index = RowIndex(100, 10)
+    for step in range(500):
+        index.lookup(np.arange(step % 3, step % 3 + 8))
+        assert index._logged <= 40 + 10
+        assert index._logged == sum(len(slots) for _, slots in index._log)
+
+
+def test_S154_shapes_are_kept() -> None:
+    found = RowIndex(100, 10).lookup(np.array([[5, 7], [5, 200]], np.int32))
+    assert found.slots.tolist() in ([[0, 1], [0, -1]], [[1, 0], [1, -1]])
