@@ -137,7 +137,6 @@ class Session:
             if isinstance(device, str):
                 undo.callback(self.device.close)
             undo.callback(limit_memory(self.device, memory_limit, host_memory_limit))
-            plan_room = plan_limit(self.device, memory, memory_limit)
             settings = check_settings(checks, schedule, self.device.info.kind)
             self._watch = Watch(settings)
             self._watch.check_arguments(self.bound, self.device.info.arch)
@@ -145,8 +144,8 @@ class Session:
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
                 program = program if share is None else share.adopted(program)
             planning = Planning(
-                memory, planner, plan_room, time_limit, max_chunk, settings.guard, pool_unit,
-                "off" if checks or allow_skip else offload, profile,
+                memory, planner, plan_limit(self.device, memory, memory_limit), time_limit, max_chunk, settings.guard,
+                pool_unit, "off" if checks or allow_skip else offload, profile,
             )  # fmt: skip
             with self._phases("plan"):
                 fitted, plan = planning.plan(program)
@@ -159,7 +158,7 @@ class Session:
                 undo.push(self._end_loaded)
                 if self.device.info.kind != "cpu" and fitted.offload is not None:
                     self._plan_again(program, planning)
-            if streams == "auto" and not checks and fitted.offload is None:
+            if streams == "auto" and not checks and share is None and fitted.offload is None:
                 spread = parallel_streams(program)
                 if spread is not program:
                     with blaming(lambda: self.program):

@@ -68,6 +68,7 @@ class Executor:
         pinned: the static copies of pinned results (S38).
         observe: called with each tensor of the whole graph when it is made, or read first where it comes from outside.
         kept: blocks of outputs of the run before, for the same outputs to be written into again (S132).
+        updates: whether a run overwrote a parameter.
         bind_ns: spent so far on binding, lowering and preparing nodes.
         wrote: called with a parameter's block before a step overwrites it.
     """
@@ -82,6 +83,7 @@ class Executor:
         self.wrote: Callable[[Block], None] | None = None
         self.observe: Callable[[str, Tensor], None] | None = None
         self.kept: dict[str, Block] = {}
+        self.updates = False
         self.bind_ns = 0
 
     def run(
@@ -302,6 +304,7 @@ class Executor:
         others = block.refs - dying - sum(1 for each in blocks if each is block) - (block.fixed if updated else 0)
         if updated and others > 0:
             raise GraphError(f"{program.node.name!r} cannot overwrite {block.name!r}: it is still read", code="KG345")
+        self.updates |= updated
         if updated and self.wrote is not None:
             self.wrote(block)
         if others <= 0:

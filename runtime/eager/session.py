@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from time import monotonic
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -20,14 +21,14 @@ from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.checks import Watch, check_settings
 from kgrun.runtime.culprit import Tell
 from kgrun.runtime.devices import open_device
-from kgrun.runtime.devices.base import Device
+from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.devices.cuda_libraries import Precision
 from kgrun.runtime.dump import DumpConfig
 from kgrun.runtime.dump.writer import Dump
 from kgrun.runtime.eager.body import Body
 from kgrun.runtime.eager.dump import EagerDump
 from kgrun.runtime.eager.executor import Executor
-from kgrun.runtime.eager.store import Block, Store, Tensor
+from kgrun.runtime.eager.store import Restore, Store, Tensor
 from kgrun.runtime.host_data import Array, check_array, check_names
 from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.lower.classes import alias_classes
@@ -36,6 +37,7 @@ from kgrun.runtime.memory.pool.live import LivePool
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.regions import headroom, limit_memory
 from kgrun.runtime.report import RunReport, Transfer
+from kgrun.runtime.session import Cache
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import judged, step_reports
 
@@ -122,6 +124,13 @@ class EagerSession:
         A graph of which all is known is bound as ever, so that it meets the same errors in every mode.
         """
         graph = self.graph
+        if graph.contiguous:
+            raise GraphError(
+                "contiguous tensors need a plan, and the graph runs node by node",
+                code="KG356",
+                where=graph.place("contiguous"),
+                help=self.reason or "run it with --memory planned, pool or none",
+            )
         if self.reason is None:
             try:
                 bound = bind_given(graph, self._dims, self._given, strict=strict, allow_empty=allow_empty)
@@ -132,13 +141,6 @@ class EagerSession:
                 return bound.warnings
         for fault in refused(graph, run_time=True):
             raise fault
-        if graph.contiguous:
-            raise GraphError(
-                "contiguous tensors need a plan, and this graph runs node by node",
-                code="KG356",
-                where=graph.place("contiguous"),
-                help=self.reason,
-            )
         text = f"nothing is planned, the graph runs node by node: {self.reason}"
         found = () if asked else (Warning("W-NODE-BY-NODE", text),)
         if strict and found:
@@ -154,54 +156,74 @@ class EagerSession:
         duration: float | None = None,
         per_step: bool = True,
         poison: bool = False,
+        timing: TimingMethod = "auto",
+        cache: Cache = "hot",
+        roofline: bool = False,
+        first: bool = False,
         dump: DumpConfig | None = None,
-        **others: Any,
     ) -> RunReport:
-        """Run the graph and report; arguments as `Session.run` has them, those of planned runs mean nothing here.
+        """Run the graph and report; arguments as `Session.run` has them.
 
+        Steps are timed by marks around them, in the runs that count; `first` changes nothing, for a first run binds.
         Inputs may have other shapes than in the run before: what depends on them is bound anew, once.
 
         Raises:
             KgrunError: for inputs that do not fit, for nodes that cannot take what they get, and faults of the device.
         """
         self._take_inputs(inputs or {})
-        on_gpu = self.device.info.kind != "cpu"
-        recorder, store = self._executor.recorder, self.store
-        restore = _Restore(store)
-        warm = (_WARMUP_ON_GPU if on_gpu else 0) if warmup is None else warmup
+        dumper = None
+        if dump is not None:
+            dumper = EagerDump(Dump(dump, self.device.info.index), self._body, self.store)
         with self._phases("run"):
-            self._executor.wrote = restore.keep
-            for _ in range(warm):
-                self._once()
-            self._executor.wrote = None
-            restore.put_back()
-            recorder.forget_times()
-            updated = bool(restore.kept)
-            count = iterations or (10 if on_gpu and not updated else 1)
-            measured = Measured(warmup=warm)
-            dumper = None
-            if dump is not None:
-                dumper = EagerDump(Dump(dump, self.device.info.index), self._body, store)
-            self._executor.observe = dumper
-            deadline = None if duration is None else monotonic() + duration
-            while (
-                (len(measured.totals) < count) if deadline is None else (not measured.totals or monotonic() < deadline)
-            ):
-                store.poisoned = poison and deadline is None and len(measured.totals) == count - 1
-                if dumper is not None:
-                    dumper.start(len(measured.totals))
-                start, apart = self.device.record(), self._apart(dumper)
-                self._once()
-                took = self.device.elapsed_ns(start, self.device.record())
-                # Binding is paid once, by whichever run meets new types first.
-                recorder.settle()
-                measured.totals.append(max(took - (self._apart(dumper) - apart), 0))
-            store.poisoned = False
-            self._executor.observe = None
-            recorder.settle()
-            self.device.synchronize()
+            warm = (_WARMUP_ON_GPU if self._on_gpu and dump is None else 0) if warmup is None else warmup
+            self._warm_up(warm)
+            measured = self._measure(iterations, duration, poison, dumper)
+        measured.warmup = warm
+        if timing not in ("auto", "events") or cache == "cold":
+            measured.notes.append("node by node, steps are timed by marks around them and no cache is emptied")
         report = self._report(measured, per_step)
+        if roofline:
+            report = replace(report, roofline=self.device.roofline())
         return report if dumper is None else dumper.dump.noted(report)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.device.info.kind != "cpu"
+
+    def _warm_up(self, runs: int) -> None:
+        """Runs that do not count, and leave parameters as they were."""
+        restore = Restore(self.store)
+        self._executor.wrote, self._executor.observe, self.store.poisoned = restore.keep, None, False
+        for _ in range(runs):
+            self._once()
+        self._executor.wrote = None
+        restore.put_back()
+        self._executor.recorder.forget_times()
+
+    def _measure(
+        self, iterations: int | None, duration: float | None, poison: bool, dumper: EagerDump | None
+    ) -> Measured:
+        """Runs that count: 1 by default where the host runs them or parameters are updated, else 10."""
+        measured, executor = Measured(), self._executor
+        executor.observe = dumper
+        deadline = None if duration is None else monotonic() + duration
+        while True:
+            done = len(measured.totals)
+            count = iterations or (10 if self._on_gpu and not executor.updates else 1)
+            if done and (done >= count if deadline is None else monotonic() >= deadline):
+                break
+            self.store.poisoned = poison and deadline is None and done == count - 1
+            if dumper is not None:
+                dumper.start(done)
+            start, apart = self.device.record(), self._apart(dumper)
+            self._once()
+            took = self.device.elapsed_ns(start, self.device.record())
+            executor.recorder.settle()
+            # Binding is paid once, by whichever run meets new types first.
+            measured.totals.append(max(took - (self._apart(dumper) - apart), 0))
+        executor.observe, self.store.poisoned = None, False
+        self.device.synchronize()
+        return measured
 
     def _apart(self, dumper: EagerDump | None) -> int:
         """Nanoseconds spent so far on what is no part of a run."""
@@ -318,23 +340,3 @@ class EagerSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Restore:
-    """Parameters as they were before runs that do not count."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.kept: dict[Block, Array] = {}
-
-    def keep(self, block: Block) -> None:
-        """Copy a parameter's bytes to the host before the first overwriting."""
-        if block not in self.kept:
-            copy = np.empty(block.nbytes, np.uint8)
-            self._store.device.download(self._store.address(block), copy)
-            self.kept[block] = copy
-
-    def put_back(self) -> None:
-        """Undo what was written since."""
-        for block, copy in self.kept.items():
-            self._store.fill(block, copy)

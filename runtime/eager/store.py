@@ -162,3 +162,23 @@ class Store:
         usage.peak = max(usage.peak, usage.live)
         if sign > 0:
             usage.taken += held
+
+
+class Restore:
+    """Parameters as they were before runs that do not count."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.kept: dict[Block, Array] = {}
+
+    def keep(self, block: Block) -> None:
+        """Copy a parameter's bytes to the host before the first overwriting."""
+        if block not in self.kept:
+            copy = np.empty(block.nbytes, np.uint8)
+            self._store.device.download(self._store.address(block), copy)
+            self.kept[block] = copy
+
+    def put_back(self) -> None:
+        """Undo what was written since."""
+        for block, copy in self.kept.items():
+            self._store.fill(block, copy)

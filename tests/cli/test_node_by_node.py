@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +121,14 @@ def test_plan_memory_cannot_plan_branches_and_says_what_can_be_done(kgrun: Any, 
     error = result.json()["error"]
     assert (result.code, error["code"]) == (3, "KG356")
     assert "node by node" in error["help"]
+
+
+def test_the_graph_of_the_documentation_runs(kgrun: Any, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "eager.md").read_text("utf-8")
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "doubling.yaml").write_text(text)
+    document = kgrun("execute", tmp_path / "doubling.yaml", *CPU, "--json").json()
+    assert {row["name"]: row["value"] for row in document["outputs"]} == {
+        "y": [8] * 4,
+        "ys": [[2] * 4, [4] * 4, [8] * 4],
+    }

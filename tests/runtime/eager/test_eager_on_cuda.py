@@ -1,4 +1,4 @@
-"""Node by node on the CUDA device, over a fake driver: launches, waits, memory, faults that name their node."""
+"""Node by node, several graphs, many shapes on the CUDA device, over a fake driver: launches, memory, faults."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from kgrun.graphs.errors import DeviceFault, KgrunError
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.devices.cuda import CudaDevice
 from kgrun.runtime.eager import EagerSession
+from kgrun.runtime.several import Graphs
+from kgrun.runtime.shapes import ShapeSession
 from tests.runtime.devices.fake_cuda_driver import ILLEGAL, FakeDriver
 
 pytest.importorskip("cuda.bindings")
@@ -105,3 +107,41 @@ def test_a_fault_in_a_body_names_its_node(driver: FakeDriver) -> None:
     assert str(caught.value.where) == "graphs.body.nodes[0]"
     device.close()
     assert driver.held == 0
+
+
+def doubling(name: str, tensors: dict[str, Any], source: str) -> KernelGraph:
+    return KernelGraph.model_validate(
+        {
+            "kgrun": 1,
+            "name": name,
+            "tensors": tensors | {"y": {"dtype": "float32", "shape": [N]}},
+            "kernels": {"twice": {"source": SOURCE, "entry": "twice"}},
+            "nodes": [node("n", source, "y")],
+            "outputs": ["y"],
+        }
+    )
+
+
+def test_S23_captured_graphs_hand_on_an_output_in_place(driver: FakeDriver) -> None:
+    first = doubling("a", {"x": {"role": "input", "dtype": "float32", "shape": [N], "init": {"fill": 3}}}, "x")
+    second = doubling("b", {"h": {"from_graph": {"graph": "a", "output": "y"}}}, "h")
+    device = CudaDevice(driver=driver)
+    with Graphs([first, second], device=device) as graphs:
+        reports = graphs.run(iterations=2)
+        assert reports["b"].outputs["y"].tolist() == [12] * N
+        assert reports["b"].not_replayed is None
+        assert graphs.static_bytes == 3 * 512
+    assert driver.held == 0
+    device.close()
+
+
+def test_shapes_keep_their_captured_graphs(driver: FakeDriver) -> None:
+    tensors = {"x": {"role": "input", "dtype": "float32", "shape": ["n", N]}}
+    graph = doubling("a", tensors, "x").model_copy(update={"dims": {"n": 1}})
+    device = CudaDevice(driver=driver)
+    with ShapeSession(graph, device=device) as session:
+        for n in (1, 2, 1, 3, 2):
+            session({"x": np.ones((n, N), np.float32)})
+        assert (session.statistics.plans, driver.calls.count("capture")) == (3, 3)
+    assert driver.held == 0
+    device.close()

@@ -244,3 +244,24 @@ def test_given_arrays_are_never_changed() -> None:
         out[:] = 7
         assert session.run().outputs["y"].tolist() == [1, 0]
     assert x.tolist() == [1, -2]
+
+
+def test_contiguous_tensors_are_refused_rather_than_torn_apart() -> None:
+    nodes = [
+        node("a", ["x"], ["t"], op="Neg"),
+        node("b", ["t"], ["u"], op="Neg"),
+        node("c", ["t", "u"], ["y"], op="Add"),
+    ]
+    made = graph(nodes, X, ["y"], contiguous=[["t", "u"]], dims={"n": 4})
+    with pytest.raises(GraphError, match="contiguous tensors need a plan") as caught:
+        open_session(made, device="cpu", memory="single")
+    assert caught.value.code == "KG356"
+
+
+def test_arguments_of_planned_runs_are_noted_where_they_mean_nothing() -> None:
+    made = graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 4})
+    with EagerSession(made, device="cpu", values={"x": row(1, 2, 3, 4)}) as session:
+        report = session.run(cache="cold", timing="cupti")
+        assert "W-TIMING" in [warning.code for warning in report.warnings]
+        with pytest.raises(TypeError):
+            session.run(itertions=3)  # type: ignore[call-arg]

@@ -214,3 +214,16 @@ def test_names_dimensions_and_limits() -> None:
     with pytest.raises(DoesNotFit, match="beyond the limit of 5,000") as caught:
         Graphs([first(), second()], device=device, memory_limit=5000)
     assert (caught.value.code, device.memory_in_use()) == ("KG401", 0)
+
+
+def test_wishes_for_offload_do_not_move_what_is_shared() -> None:
+    made = first()
+    made = made.model_copy(update={"nodes": [each.model_copy(update={"offload": True}) for each in made.nodes]})
+    with Graphs([made, second()], device="cpu", values={"a": {"x": X}}) as graphs:
+        assert graphs.sessions["a"].program.offload is None
+        assert graphs.run()["b"].outputs["y"].tobytes() == _plain()["y"].tobytes()
+
+
+def _plain() -> dict[str, np.ndarray[Any, Any]]:
+    with Graphs([first(), second()], device="cpu", values={"a": {"x": X}}) as graphs:
+        return graphs.run()["b"].outputs
