@@ -20,6 +20,7 @@ from kgrun.graphs.errors import CheckFailed, DeviceFault, KgrunError, TimeoutExp
 from kgrun.runtime.phases import Phases
 
 if TYPE_CHECKING:
+    from kgrun.graphs.bound import BoundGraph
     from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.report import RunReport
     from kgrun.runtime.repro import Bundle
@@ -184,9 +185,10 @@ class Aftermath:
         if exit == TimeoutExpired.exit and self.timeout is not None:
             options += ["--timeout", f"{self.timeout:g}"]
         node = None if error is None else error.details.get("node")
+        bound = bind_given(graph, dims, self.given, allow_empty=empty)
         case = Case(
-            bound=bind_given(graph, dims, self.given, allow_empty=empty),
-            given=self.given,
+            bound=bound,
+            given=self.given if not bound.queues else {**self.given, **_first_batches(bound, settings)},
             seed=int(settings.get("seed") or 0),
             node=node if isinstance(node, str) else None,
             options=options,
@@ -277,3 +279,13 @@ def _arch(device: str) -> str | None:
     except Exception:  # no GPU, or one that does not answer any more: a bundle without cubins is one all the same
         return None
     return f"sm_{major}{minor}"
+
+
+def _first_batches(bound: BoundGraph, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the data queues give first; nothing where that cannot be had."""
+    from kgrun.runtime.queues.batches import first_batches
+
+    try:
+        return first_batches(bound, settings.get("queues") or {})
+    except KgrunError:
+        return {}

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import BoundGraph, BoundQueue
-from kgrun.graphs.errors import GraphError, KgrunError, UsageError, did_you_mean
-from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.graphs.errors import GraphError, KgrunError
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.embedding.cache import EmbeddingCache, EmbeddingReport
 from kgrun.runtime.program import Pointer, Program
 from kgrun.runtime.queues.feeder import start_feeder
 from kgrun.runtime.queues.registry import QueueSet
 from kgrun.runtime.queues.ring import Ring
-from kgrun.runtime.queues.settings import QueueFeed, QueueSettings, settle
+from kgrun.runtime.queues.settings import QueueFeed, QueueSettings, as_feed, check_feeds, settle
 from kgrun.runtime.queues.slots import HostSlots, LaneSlots, Slots
 from kgrun.runtime.queues.sources import Batches, open_batches
 
@@ -333,22 +332,6 @@ class GraphFeed(Feed):
             fed.queue.name, fed.settings.where, batches, fed.nbytes, fed.left, waited, full,
             fed.settings.capacity, pinned,
         )  # fmt: skip
-
-
-def as_feed(given: Any) -> QueueFeed:
-    """`given` as a QueueFeed: a source alone leaves all settings to the graph."""
-    return given if isinstance(given, QueueFeed) else QueueFeed(given)
-
-
-def check_feeds(graph: KernelGraph, feeds: Mapping[str, Any]) -> None:
-    """UsageError KG275 for a feed of a queue that the graph has not."""
-    for name in feeds:
-        if name not in graph.queues:
-            raise UsageError(
-                f"the graph has no queue {name!r}",
-                code="KG275",
-                help=did_you_mean(name, graph.queues) or f"queues: {', '.join(graph.queues) or 'none'}",
-            )
 
 
 def open_feed(

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any
 
-from kgrun.graphs.data import numpy_dtype
-from kgrun.graphs.errors import GraphError, KgrunError, TimeoutExpired
+from kgrun.graphs.errors import KgrunError, TimeoutExpired
 from kgrun.graphs.operators.base import TensorType
+from kgrun.runtime.queues.batches import checked_batch
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from kgrun.runtime.queues.slots import Slots
-
-    Array = np.ndarray[Any, Any]
 
 
 class QueueClosed(Exception):
@@ -40,7 +36,6 @@ class Ring:
     def __init__(self, name: str, types: dict[str, TensorType], slots: Slots) -> None:
         self.name, self.types, self.slots = name, types, slots
         self.pushed = self.popped = self.waited_ns = self.full_ns = 0
-        self._dtypes = [numpy_dtype(kind.dtype) for kind in types.values()]
         self._changed = Condition()
         self._filling = Lock()  # one producer at a time fills a slot
         self._producers = 0
@@ -71,7 +66,7 @@ class Ring:
             TimeoutExpired: KG902 when the ring stayed full.
             QueueClosed: the ring was closed.
         """
-        arrays = self.checked(batch)
+        arrays = checked_batch(self.name, self.types, batch)
         with self._filling:
             started = time.perf_counter_ns()
             with self._changed:
@@ -83,32 +78,6 @@ class Ring:
             with self._changed:
                 self.pushed += 1
                 self._changed.notify_all()
-
-    def checked(self, batch: Any) -> tuple[Array, ...]:
-        """The batch's arrays in the items' order. GraphError KG394 for one that is not what the queue takes."""
-        import numpy as np
-
-        names = list(self.types)
-        if isinstance(batch, dict):
-            given: Sequence[Any] = [batch.get(name) for name in names]
-            unknown = [name for name in batch if name not in self.types]
-        else:
-            given = list(batch) if isinstance(batch, list | tuple) else [batch]
-            unknown = [f"item {i}" for i in range(len(names), len(given))]
-        if unknown or len(given) < len(names):
-            what = f"has {unknown[0]!r}" if unknown else f"has {len(given)} items"
-            raise self._unfit(f"a batch {what}; the queue takes {', '.join(names)}")
-        arrays = []
-        for name, kind, dtype, item in zip(names, self.types.values(), self._dtypes, given, strict=True):
-            if item is None:
-                raise self._unfit(f"a batch has no {name!r}")
-            array = np.asarray(item)
-            if array.dtype != dtype or array.shape != kind.shape:
-                raise self._unfit(
-                    f"{name!r} is {kind.dtype} {list(kind.shape)}, a batch has {array.dtype} {list(array.shape)}"
-                )
-            arrays.append(array)
-        return tuple(arrays)
 
     def end(self) -> None:
         """No batch will follow."""
@@ -180,6 +149,3 @@ class Ring:
             if left is not None and left <= 0:
                 raise TimeoutExpired(f"queue {self.name!r} {what} for {timeout:g} s", code=code)
             self._changed.wait(left)
-
-    def _unfit(self, message: str) -> GraphError:
-        return GraphError(f"queue {self.name!r}: {message}", code="KG394")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -105,6 +105,22 @@ def _check(name: str, made: QueueSettings) -> None:
     ]
     if wrong:
         raise UsageError(f"queue {name!r}: {wrong[0]} cannot be", code="KG253")
+
+
+def as_feed(given: Any) -> QueueFeed:
+    """`given` as a QueueFeed: a source alone leaves all settings to the graph."""
+    return given if isinstance(given, QueueFeed) else QueueFeed(given)
+
+
+def check_feeds(graph: KernelGraph, feeds: Mapping[str, Any]) -> None:
+    """UsageError KG275 for a feed of a queue that the graph has not."""
+    for name in feeds:
+        if name not in graph.queues:
+            raise UsageError(
+                f"the graph has no queue {name!r}",
+                code="KG275",
+                help=did_you_mean(name, graph.queues) or f"queues: {', '.join(graph.queues) or 'none'}",
+            )
 
 
 def parse_queues(words: Iterable[str]) -> dict[str, QueueFeed]:

@@ -49,7 +49,7 @@ def store_arrays(
     external, room = False, LIMIT_BYTES
     for tensor in _outside(bound, nodes):
         name, spec = tensor.name, tensor.spec
-        if tensor.nbytes > room:
+        if tensor.nbytes > room or name in bound.cached:
             external |= _leave(document, bound, tensor, name in given, notes)
             continue
         try:
@@ -92,6 +92,7 @@ def _leave(document: Document, bound: BoundGraph, tensor: BoundTensor, given: bo
     """Note what is left out; whether `document` now names a file outside the bundle."""
     name, spec = tensor.name, tensor.spec
     size = f"{tensor.nbytes} bytes, beyond the limit of {LIMIT_BYTES} in all"
+    size = "a table that stays on the host" if name in bound.cached else size
     if given or spec is None:
         notes.append(f"{name} is not in it ({size}): give it with --input {name}=FILE")
         return False

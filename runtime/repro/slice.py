@@ -20,7 +20,10 @@ def kept_nodes(bound: BoundGraph, last: str | None) -> list[BoundNode]:
 
 
 def cut_graph(bound: BoundGraph, nodes: Iterable[BoundNode]) -> Document:
-    """The file's content with these nodes alone, and the dimensions that were bound as their only values."""
+    """The file's content with these nodes alone, and the dimensions that were bound as their only values.
+
+    What queues feed becomes an input, and no table is cached any more: one run on one batch is to be done again.
+    """
     source = bound.source
     document: Document = source.model_dump(mode="json", by_alias=True, exclude_unset=True)
     kept = list(nodes)
@@ -30,6 +33,11 @@ def cut_graph(bound: BoundGraph, nodes: Iterable[BoundNode]) -> Document:
     document["dims"] = dict(bound.dims)
     tensors = touched(bound, kept)
     document["tensors"] = {name: row for name, row in document.get("tensors", {}).items() if name in tensors}
+    document.pop("queues", None)
+    for name in bound.fed & tensors:
+        document["tensors"][name]["role"] = "input"  # one batch is among the bundle's data
+    for name in bound.cached & tensors:
+        del document["tensors"][name]["cache"]
     used = {node.launch.kernel for node in kept if node.launch is not None}
     document["kernels"] = {name: row for name, row in document.get("kernels", {}).items() if name in used}
     if "contiguous" in document:

@@ -98,3 +98,13 @@ def test_a_graph_that_runs_node_by_node_has_no_queues(kgrun: Command, file: Path
     done = kgrun("execute", file, "--device", "cpu", "--memory", "single", "--json").json()
     assert done["error"]["code"] == "KG356"
     assert "a data queue needs a planned run" in done["error"]["message"]
+
+
+def test_a_bundle_has_the_first_batch_as_its_input(kgrun: Command, file: Path, tmp_path: Path) -> None:
+    words = ("execute", file, "--device", "cpu", "--iterations", "1", "--queue", "q=,shuffle=2")
+    first = kgrun(*words, "--repro", tmp_path / "bundle", "--repro-always", "--json").json()
+    again = kgrun(
+        "execute", tmp_path / "bundle" / "graph.json", "--inputs", tmp_path / "bundle" / "inputs.npz", "--json"
+    )
+    assert again.json()["outputs"] == first["outputs"]
+    assert again.json()["queues"] == []
