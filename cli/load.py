@@ -76,6 +76,11 @@ def dims_to_bind(options: GraphOptions) -> dict[str, int]:
     return {} if _is_onnx(options) else dims
 
 
+def model_file(options: GraphOptions) -> Path | None:
+    """The ONNX model that the options name, None for a graph file."""
+    return Path(options.file) if _is_onnx(options) else None
+
+
 def _is_onnx(options: GraphOptions) -> bool:
     from kgrun.graphs.importers import is_onnx
 

@@ -281,6 +281,13 @@ Expected = Annotated[
 ]
 Rtol = Annotated[float, option("--rtol", metavar="X", help="Relative tolerance of --expected.")]
 Atol = Annotated[float, option("--atol", metavar="X", help="Absolute tolerance of --expected.")]
+CompareWith = Annotated[
+    str | None,
+    option(
+        "--compare-with", env=False, metavar="REFERENCE",
+        help="Find the first node that differs: cpu, onnxruntime (for ONNX models), or arrays from .npz, .safetensors.",
+    ),
+]  # fmt: skip
 EqualNan = Annotated[bool, option("--equal-nan", help="NaN equals NaN in --expected.")]
 OutputDir = Annotated[
     str | None, option("--output-dir", env=False, metavar="DIR", help="Write each output as DIR/NAME.npy.")

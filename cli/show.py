@@ -52,6 +52,10 @@ def sections(report: RunReport, verbose: bool) -> Iterator[Table | str]:
     yield timing.output_table(report.outputs)
     if report.comparisons:
         yield timing.comparison_table(report.comparisons)
+    if report.divergence is not None:
+        from kgrun.cli.render.divergence import divergence_sections
+
+        yield from divergence_sections(report.divergence, verbose)
     warnings = documents.all_warnings(report.program, *report.warnings)
     yield from memory_part.warning_sections(warnings, verbose)
     if report.dump is not None:

@@ -144,6 +144,43 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeDifference:
+    """One tensor that a node made, against a reference.
+
+    Attributes:
+        mismatched: elements outside `atol + rtol·|wanted|`, of `size`.
+        max_abs, max_rel: largest finite differences; None when there is none to state.
+        max_ulp: the largest in units in the last place; None for integers.
+        nan, wanted_nan: elements that are NaN, here and in the reference.
+    """
+
+    node: str
+    op: str
+    tensor: str
+    ok: bool
+    mismatched: int
+    size: int
+    max_abs: float | None
+    max_rel: float | None
+    max_ulp: int | None
+    nan: int
+    wanted_nan: int
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Every node against a reference, in the order of the run."""
+
+    reference: str
+    nodes: tuple[NodeDifference, ...]
+
+    @property
+    def first(self) -> NodeDifference | None:
+        """The first node that differs; None where none does."""
+        return next((row for row in self.nodes if not row.ok), None)
+
+
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """A step that did not run on this device, and why; `where` is the source line of what it cannot do."""
 
@@ -194,6 +231,7 @@ class RunReport:
         streams: what trying several streams brought; None where that was not asked for.
         dump: what was dumped; None where nothing was to be.
         repro: the command that runs the same again from a bundle; None where none was written.
+        divergence: every node against a reference; None where that was not asked for.
         queues, embeddings: what data queues and embedding caches did.
     """
 
@@ -227,5 +265,6 @@ class RunReport:
     streams: StreamChoice | None = None
     dump: Dumped | None = None
     repro: str | None = None
+    divergence: Divergence | None = None
     queues: tuple[QueueReport, ...] = ()
     embeddings: tuple[EmbeddingReport, ...] = ()

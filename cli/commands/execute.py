@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.aftermath import Aftermath, tracing
 from kgrun.cli.boundary import command_line
-from kgrun.cli.checks import check_options, judge_checks, without_result
+from kgrun.cli.checks import check_options, judge_checks
 from kgrun.cli.cold import cold_report as make_cold_report
 from kgrun.cli.dump import dump_options
 from kgrun.cli.entry import STARTED
-from kgrun.cli.load import GraphOptions, dims_to_bind, read_graph, read_graph_for
+from kgrun.cli.judging import Expectation, NodeComparison
+from kgrun.cli.load import GraphOptions, dims_to_bind, model_file, read_graph, read_graph_for
 from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.parameters import NO_FILES, ParameterFiles
@@ -29,11 +30,10 @@ from kgrun.cli.show import show_run
 from kgrun.cli.sweep import SweepWork, parse_sweep
 from kgrun.cli.sweep import show as show_sweep
 from kgrun.cli.values import check_number, parse_device, parse_dims, parse_size
-from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
+from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.runtime.devices.cuda_early import open_context_early
 
 if TYPE_CHECKING:
-    from kgrun.graphs.bound import BoundGraph
     from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.report import RunReport
 
@@ -59,46 +59,6 @@ class Saving:
             from kgrun.cli.render.trace import write_trace
 
             write_trace(Path(self.trace), report)
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What the outputs are compared with."""
-
-    file: str | None
-    rtol: float
-    atol: float
-    equal_nan: bool
-
-    def check(self, graph: KernelGraph) -> None:
-        """UsageError or GraphError, before anything runs, for a file that cannot be compared with."""
-        if self.file is not None:
-            from kgrun.cli.arrays import check_expected
-
-            check_expected(graph, self.file)
-
-    def read(self, bound: BoundGraph) -> Mapping[str, Any] | None:
-        """The expected arrays, None where nothing is expected."""
-        from kgrun.cli.arrays import read_expected
-
-        return read_expected(bound, self.file) if self.file is not None else None
-
-    def judge(self, report: RunReport, expected: Mapping[str, Any] | None) -> tuple[RunReport, KgrunError | None]:
-        """The report with its comparisons, and the error that ends the command where they differ."""
-        if expected is None:
-            return report, None
-        from kgrun.runtime.compare import compare
-
-        found = tuple(compare(report.outputs, expected, self.rtol, self.atol, self.equal_nan))
-        found = tuple(without_result(each) if each.name in report.uncomputed else each for each in found)
-        bad = [each for each in found if not each.ok]
-        report = replace(report, comparisons=found)
-        if not bad:
-            return report, None
-        names = ", ".join(each.name for each in bad[:5]) + (", …" if len(bad) > 5 else "")
-        message = f"{len(bad)} of {len(found)} outputs differ from {self.file}: {names}"
-        help = f"tolerance was atol {self.atol:g} + rtol {self.rtol:g} × |expected|; see --rtol and --atol"
-        return report, CheckFailed(message, code="KG801", help=help, details={"outputs": [each.name for each in bad]})
 
 
 def command(
@@ -147,6 +107,7 @@ def command(
     rtol: opt.Rtol = 1e-4,
     atol: opt.Atol = 1e-5,
     equal_nan: opt.EqualNan = False,
+    compare_with: opt.CompareWith = None,
     output_dir: opt.OutputDir = None,
     save_outputs: opt.SaveOutputs = None,
     dump: opt.DumpNames = None,
@@ -212,7 +173,7 @@ def command(
         refuse({
             "--csv": csv, "--trace": trace, "--check": check, "--allow-skip": allow_skip, "--expected": expected,
             "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--reuse-outputs": reuse_outputs,
-            "--sweep": sweep, "--queue": queue, "--load-parameters": load_parameters,
+            "--sweep": sweep, "--compare-with": compare_with, "--queue": queue, "--load-parameters": load_parameters,
             "--save-parameters": save_parameters,
         }, "one graph")  # fmt: skip
         watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json, crashes=_on_cpu(device))
@@ -226,7 +187,7 @@ def command(
         refuse({
             "--csv": csv, "--trace": trace, "--check": check, "--allow-skip": allow_skip, "--expected": expected,
             "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--output-dir": output_dir,
-            "--save-outputs": save_outputs,
+            "--save-outputs": save_outputs, "--compare-with": compare_with,
         }, "a run at one size")  # fmt: skip
         sizes = parse_sweep(sweep)
         watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json, crashes=_on_cpu(device))
@@ -237,14 +198,18 @@ def command(
             rows, kept = swept.run(output)
         show_sweep(output, rows, kept, samples, verbose)
         return
+    expectation = Expectation(expected, rtol, atol, equal_nan)
+    nodes = NodeComparison(compare_with, expectation, model_file(options))
+    nodes.check()
     work = Work(
         options,
         input or (),
         inputs,
         settings | {"dims": dims_to_bind(options)},
         loop,
-        Expectation(expected, rtol, atol, equal_nan),
+        expectation,
         ParameterFiles(load_parameters, save_parameters),
+        nodes,
     )
     after = Aftermath(work, command_line(), repro, check_number(timeout, "--timeout", positive=True),
                       always=repro_always)  # fmt: skip
@@ -286,6 +251,7 @@ class Work:
     loop: dict[str, Any]
     expectation: Expectation
     parameters: ParameterFiles = NO_FILES
+    nodes: NodeComparison | None = None
 
     def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]:
         """Graph and given arrays."""
@@ -312,4 +278,8 @@ class Work:
             report = session.run(given, poison=self.expectation.file is not None, **self.loop)
             wanted = self.expectation.read(report.program.graph)
             report = self.parameters.write(session, report)
-        return judge_checks(*self.expectation.judge(report, wanted))
+            problem: KgrunError | None = None
+            if self.nodes is not None:
+                report, problem = self.nodes.judge(session, given, self.settings, report)
+        report, error = judge_checks(*self.expectation.judge(report, wanted))
+        return report, error or problem

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.checks import check_members
+from kgrun.cli.render.divergence import divergence_row
 from kgrun.cli.render.feeds import feed_members
 from kgrun.cli.render.lifetimes import bytes_by_class, live_at
 from kgrun.cli.render.measured import measured_members, timed_members
@@ -158,6 +159,7 @@ def run_document(report: RunReport, samples: bool = False) -> Row:
         **check_members(report),
         "comparisons": [comparison_row(each) for each in report.comparisons],
         **({"repro": report.repro} if report.repro is not None else {}),
+        **({"divergence": divergence_row(report.divergence)} if report.divergence is not None else {}),
         **({"dump": members(report.dump)} if report.dump is not None else {}),
         "warnings": warning_rows(all_warnings(program, *report.warnings)),
     }

@@ -71,6 +71,7 @@ MEMBERS: dict[str, dict[str, str]] = {
         "repro": "with --repro-always: the command that runs the same again from the bundle",
         "offload": "what waits on the host meanwhile, the transfers, and what they cost",
         "dump": "with --dump: the folder, how many files were written, and the bytes of their tensors",
+        "divergence": "with --compare-with: every tensor of a node against the reference, and the first that differs",
         "warnings": "what is worth saying and stopped nothing",
     },
     "kernel_row": {

@@ -132,6 +132,7 @@ FAILURE: dict[str, Schema] = {"error": ref("error"), "errors": rows(ref("error")
 
 
 def _execute() -> Schema:
+    from kgrun.cli.render.divergence import DIVERGENCE
     from kgrun.cli.render.schema_measured import COLD, MEASURED
 
     members = (
@@ -161,11 +162,12 @@ def _execute() -> Schema:
             "comparisons": rows(COMPARISON),
             "cold": COLD,
             "repro": STRING,
+            "divergence": DIVERGENCE,
             "dump": record({"folder": STRING, "files": COUNT, "nbytes": COUNT}),
             "warnings": rows(WARNING),
         }
     )
-    return record(members, optional=("total_samples_ns", "cold", "repro", "dump", *FAILURE))
+    return record(members, optional=("total_samples_ns", "cold", "repro", "divergence", "dump", *FAILURE))
 
 
 def _plan() -> Schema:

@@ -163,8 +163,8 @@ class _Before:
         """Nothing."""
 
 
-class _After:
-    """Writes tensors after the step that made them, before another may take their bytes. An `execute.Observer`."""
+class After:
+    """Hands over tensors after the step that made them, before another may take their bytes. An `execute.Observer`."""
 
     def __init__(self, after: dict[int, list[str]], write: Callable[[Sequence[str]], None]) -> None:
         self._after, self._write = after, write
@@ -208,7 +208,7 @@ def run_dumped(loaded: LoadedProgram, iterations: int, dump: Dump, host: Callabl
 
         observers: list[Observer] = [timer]
         if dump.wants_iteration(iteration):
-            observers = [_Before(lambda write=write: write(before)), timer, _After(after, write)]  # type: ignore[misc]
+            observers = [_Before(lambda write=write: write(before)), timer, After(after, write)]  # type: ignore[misc]
             if not steps:
                 write(before)
         run_observed(device, steps, loaded.prepared, observers)

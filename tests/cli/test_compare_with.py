@@ -1,0 +1,49 @@
+"""`--compare-with`: the first node that differs ends the command with its name and place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TENSORS = {"x": {"role": "input", "dtype": "float32", "shape": [4], "init": {"uniform": [1, 2], "seed": 0}}}
+NODES = [
+    {"name": "root", "op": "Sqrt", "inputs": ["x"], "outputs": ["a"]},
+    {"name": "power", "op": "Exp", "inputs": ["a"], "outputs": ["b"]},
+    {"name": "minus", "op": "Neg", "inputs": ["b"], "outputs": ["y"]},
+]
+
+
+def test_a_graph_agrees_with_the_cpu(kgrun: Any, graph_file: Any, faults: Any) -> None:
+    from kgrun.cli.render.schema import report_schema
+
+    file = graph_file(tensors=TENSORS, nodes=NODES, outputs=["y"])
+    document = kgrun("execute", file, "--device", "cpu", "--compare-with", "cpu", "--json").json()
+    assert document["ok"] is True
+    assert document["divergence"]["first"] is None
+    assert [row["tensor"] for row in document["divergence"]["nodes"]] == ["a", "b", "y"]
+    assert faults(document, {"$ref": "#/$defs/execute", "$defs": report_schema()["$defs"]}) == []
+    text = kgrun("execute", file, "--device", "cpu", "--compare-with", "cpu").out
+    assert "3 of 3 tensors agree" in text
+
+
+def test_the_first_node_that_differs_is_named_with_its_place(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    file = graph_file(tensors=TENSORS, nodes=NODES, outputs=["y"])
+    np.savez(tmp_path / "trace.npz", b=np.zeros(4, np.float32), y=np.zeros(4, np.float32))
+    result = kgrun("execute", file, "--device", "cpu", "--compare-with", tmp_path / "trace.npz", "--json")
+    assert result.code == 8
+    error = result.json()["error"]
+    assert (error["code"], error["details"]) == ("KG802", {"node": "power", "tensor": "b"})
+    assert "nodes[1]" in error["where"]
+    assert result.json()["divergence"]["first"] == "power"
+    text = kgrun("execute", file, "--device", "cpu", "--compare-with", tmp_path / "trace.npz")
+    assert "DIFFERS FIRST" in text.out
+
+
+def test_references_that_cannot_be(kgrun: Any, graph_file: Any) -> None:
+    file = graph_file(tensors=TENSORS, nodes=NODES, outputs=["y"])
+    words = ["execute", file, "--device", "cpu", "--json", "--compare-with"]
+    assert kgrun(*words, "onnxruntime").json()["error"]["code"] == "KG240"
+    assert kgrun(*words, "nothing.npz").json()["error"]["code"] == "KG253"
+    assert kgrun(*words, "cpu", "--memory", "single").json()["error"]["code"] == "KG240"
