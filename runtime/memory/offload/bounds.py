@@ -56,7 +56,7 @@ def unavoidable_bytes(problem: Problem) -> tuple[int, int]:
     own = _by_tensor(problem)
     for gap in problem.gaps:
         held = problem.tensors[gap.tensor].held
-        must_copy = _ready(problem, gap) is not None and _cleaned_by(problem, gap, own[gap.tensor]) is None
+        must_copy = _ready(problem, gap) is not None and not _cleaned_by(problem, gap, own[gap.tensor])
         for low, high in gap.spans:
             if not gap.back:
                 free_in[low:high] += held
@@ -85,19 +85,22 @@ def _by_tensor(problem: Problem) -> dict[int, list[Gap]]:
     return found
 
 
-def _cleaned_by(problem: Problem, gap: Gap, own: list[Gap]) -> Gap | None:
-    """The gap before this one, if nothing is written between the two: what left there need not be copied again."""
+def _cleaned_by(problem: Problem, gap: Gap, own: list[Gap]) -> list[Gap]:
+    """The gaps before this one, round the run, since the last write: what left in one need not be copied again."""
     tensor = problem.tensors[gap.tensor]
-    before = [g for g in own if g.touch < gap.touch]
-    if before:
-        found = max(before, key=lambda g: g.touch)
-        between = tensor.touches[found.touch + 1 : gap.touch + 1]
-    else:
-        found = max(own, key=lambda g: g.touch)
-        between = (*tensor.touches[: gap.touch + 1], *tensor.touches[found.touch + 1 :])
-        if not tensor.persistent or found.touch != len(tensor.touches) - 1:
-            return None
-    return None if any(t in tensor.writes for t in between) or found is gap else found
+    by_touch = {g.touch: g for g in own}
+    last = len(tensor.touches) - 1
+    order = list(range(gap.touch, -1, -1))
+    if tensor.persistent:
+        order += range(last, gap.touch, -1)
+    found = []
+    for touch in order:
+        if tensor.touches[touch] in tensor.writes:
+            break
+        before = by_touch.get(touch - 1 if touch else last)
+        if before is not None and before is not gap and (touch or tensor.persistent):
+            found.append(before)
+    return found
 
 
 def fractional_ns(problem: Problem, largest: int = LARGEST) -> tuple[float | None, str | None]:
@@ -155,17 +158,17 @@ class _Rows:
         self.left: list[dict[int, int]] = []  # slot -> variable, of what is copied out
         self.back: list[dict[int, int]] = []  # slot -> variable, of what is copied in
         self.drop: list[int | None] = []  # variable of what leaves without a copy
-        self.cleaned: list[int | None] = []  # number of the gap that lets it
+        self.cleaned: list[list[int]] = []  # numbers of the gaps that let it; none: nothing need
         number = {(g.tensor, g.touch): i for i, g in enumerate(gaps)}
         own = _by_tensor(problem)
         for gap in gaps:
             ready, before = _ready(problem, gap), _cleaned_by(problem, gap, own[gap.tensor])
-            cleaned = None if before is None else number.get((before.tensor, before.touch))
+            known = [number.get((g.tensor, g.touch)) for g in before]
             border = self._border(gap)
             out_end = 2 * self.steps if border or not gap.back else 2 * gap.spans[0][1]
-            # The gap before may be none that the program has: then it could be used for nothing and always helps.
-            dropped = ready is None or before is not None
-            self.cleaned.append(cleaned)
+            # A gap before that the program does not have could be used all the same: then nothing limits what drops.
+            self.cleaned.append([] if None in known else [k for k in known if k is not None])
+            dropped = ready is None or bool(before)
             self.drop.append(self._new() if dropped else None)
             self.left.append({} if ready is None else self._slots(2 * ready + 2, out_end))
             self.back.append(self._slots(*self._in_slots(gap)) if gap.back else {})
@@ -213,8 +216,9 @@ class _Rows:
         gone = self._gone(number, 2 * self.steps)
         self._row(gone, 1.0)
         drop, cleaned = self.drop[number], self.cleaned[number]
-        if drop is not None and cleaned is not None and self.left[number]:
-            self._row([(drop, 1.0), *((c, -v) for c, v in self._gone(cleaned, 2 * self.steps))], 0.0)
+        if drop is not None and cleaned and self.left[number]:
+            gone_before = [term for k in cleaned for term in self._gone(k, 2 * self.steps)]
+            self._row([(drop, 1.0), *((c, -v) for c, v in gone_before)], 0.0)
         back = self.back[number]
         if gap.back and back:  # all that has left is back when it is needed
             self._row([*gone, (back[max(back)], -1.0)], 0.0)
