@@ -22,9 +22,9 @@ def _identity(use: Use) -> Sequence[Value | list[Value] | None]:
 
 
 def _dropout(use: Use) -> Sequence[Value | None]:
-    """Nothing in inference; a wanted mask is all true."""
+    """Nothing in inference, or where nothing is dropped; a wanted mask is all true."""
     training = use.known(2)
-    if use.input(2) is not None and (training is None or training[0]):
+    if use.input(2) is not None and (training is None or training[0]) and use.known(1) != (0.0,):
         return use.result(use.tensors)
     if use.outputs > 1:
         return use.result([use.needed(0)], {})

@@ -156,6 +156,10 @@ def test_dropout_vanishes_and_its_mask_is_true(model: Path) -> None:
     assert ops(agree(model, {"x": floats(2)})) == ["Relu"]
     save_text(model, "g (float[2] x) => (float[2] y, bool[2] m) { y, m = Dropout(x) }", 13)
     agree(model, {"x": floats(2)})
+    text = "g (float[2] x) => (float[2] y) <float r = {0}, bool t = {1}> { d = Dropout(x, r, t) \n y = Relu(d) }"
+    assert ops(onnx_graph(save_text(model, text, 13))) == ["Relu"]  # trained, but nothing is dropped
+    with pytest.raises(GraphError, match="inference only"):
+        onnx_graph(save_text(model, text.replace("{0}", "{0.5}"), 13))
 
 
 def test_outputs_that_are_inputs_constants_or_the_same(model: Path) -> None:
