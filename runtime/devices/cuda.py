@@ -15,14 +15,14 @@ from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
 from kgrun.runtime.devices.cuda_driver import Driver, PyCudaDriver
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate
-from kgrun.runtime.devices.cuda_host import locked_memory, transfer_call
+from kgrun.runtime.devices.cuda_host import host_call, locked_memory, transfer_call
 from kgrun.runtime.devices.cuda_lane import CudaLane, lanes_to_close
 from kgrun.runtime.devices.cuda_libraries import Libraries, NotSupported, Precision
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, capturable, fault, issue_loop
 from kgrun.runtime.host_memory import OFFLOADED, HostMemory
-from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step, Transfer
+from kgrun.runtime.program import Clear, Copy, HostCall, Launch, LibraryCall, Step, Transfer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,7 +150,7 @@ class CudaDevice:
             case Transfer():
                 return Prepared(self, step.name, transfer_call(driver, work, address, self._host))
             case HostCall():
-                return Prepared(self, step.name, self._prepare_host_call(work, address), ON_HOST)
+                return Prepared(self, step.name, host_call(work, address, self.download, self.upload), ON_HOST)
             case LibraryCall(otherwise=other):
                 try:
                     return Prepared(self, step.name, self.libraries.prepare(work, address))
@@ -283,27 +283,6 @@ class CudaDevice:
             message = f"{step.name}: {found[0][0]}"
             others = [GraphError(f"{step.name}: {text}", code=code) for text, _ in found[1:]]
             raise GraphError(message, code=code, others=others, details={"path": list(found[0][1])})
-
-    def _prepare_host_call(self, work: HostCall, address: Address) -> Callable[[], None]:
-        import numpy as np
-
-        from kgrun.graphs.data import numpy_dtype
-
-        def host(ref: ArrayRef) -> tuple[int, Array]:
-            return address(ref.pointer), np.empty(ref.shape, numpy_dtype(ref.dtype))
-
-        inputs = [None if ref is None else host(ref) for ref in work.inputs]
-        outputs = [host(ref) for ref in work.outputs]
-
-        def run() -> None:
-            for item in inputs:
-                if item is not None:
-                    self.download(*item)
-            work.function([None if item is None else item[1] for item in inputs], [array for _, array in outputs])
-            for place, array in outputs:
-                self.upload(place, array)
-
-        return run
 
     # Errors
 
