@@ -195,12 +195,13 @@ def main() -> None:
         for folder in chosen.folders:
             paths.append(Path(place) / f"{folder.name}.json")
             import_source(folder, paths[-1])
-        sections += [run_section(path.stem, partial(measure, graph=path, runs=chosen.runs)) for path in paths]
-    sections.append(run_section("corpus", partial(corpus, runs=chosen.runs)))
-    page = markdown(head_lines("What checks cost on the CPU", machine(f"{os.cpu_count()} cores")), sections)
+        work = [(path.stem, partial(measure, graph=path, runs=chosen.runs)) for path in paths]
+        for title, fill in (*work, ("corpus", partial(corpus, runs=chosen.runs))):
+            sections.append(run_section(title, fill))
+            page = markdown(head_lines("What checks cost on the CPU", machine(f"{os.cpu_count()} cores")), sections)
+            if chosen.out:  # after each, so that an interrupted run leaves what it has
+                chosen.out.write_text(page)
     print(page)
-    if chosen.out:
-        chosen.out.write_text(page)
 
 
 if __name__ == "__main__":
