@@ -238,7 +238,8 @@ def examples(section: Section) -> None:
             at = words.index("--output-dir")
             words = words[:at] + words[at + 2 :]
         name = Path(words[1]).stem + ("" if "--dim" not in words else f" {words[words.index('--dim') + 1]}")
-        more = ["--device", "cuda", "--iterations", "50", "--json"]
+        fed = "\nqueues:" in (ROOT / words[1]).read_text(encoding="utf-8")  # it runs as often as it has batches
+        more = ["--device", "cuda", *([] if fed else ["--iterations", "50"]), "--json"]
         done = subprocess.run(
             [sys.executable, "-m", "kgrun.cli", *words, *more], cwd=ROOT, capture_output=True, text=True, check=False,
             timeout=60,
@@ -256,7 +257,8 @@ def examples(section: Section) -> None:
              balance["expected_ns"] / 1e3, balance["between_ns"] / 1e3,
              f"{balance['difference']} {100 * apart:+.1f} %", found["issue_ns"] / 1e3)
         )  # fmt: skip
-        section.checks.append(Check(f"{name}: kernels and gaps, apart from total", abs(apart), 0.03))
+        if not fed:
+            section.checks.append(Check(f"{name}: kernels and gaps, apart from total", abs(apart), 0.03))
 
 
 def main() -> None:
