@@ -13,7 +13,7 @@ import numpy as np
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import itemsize
-from kgrun.graphs.errors import DeviceFault, DoesNotFit, KgrunError
+from kgrun.graphs.errors import DeviceFault, DoesNotFit, GraphError, KgrunError
 from kgrun.runtime.devices.allowance import Allowance
 from kgrun.runtime.devices.base import Address, DeviceInfo, HostBlock, PreparedStep, Timing
 from kgrun.runtime.devices.cpu_kernels import CpuKernels
@@ -217,6 +217,8 @@ class _HostStep:
                 self._call()
         except (KgrunError, MemoryError):
             raise
+        except IndexError as error:  # numpy looks at every index; a GPU does not
+            raise GraphError(f"{self._name!r} is given an index out of range: {error}", code="KG333") from error
         except Exception as error:
             raise DeviceFault(f"{self._name!r} failed: {error}", code="KG610") from error
 

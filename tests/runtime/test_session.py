@@ -293,3 +293,14 @@ def test_S74_B26_a_host_array_of_another_size_is_an_error_and_nothing_is_copied(
             session.run({"x": np.zeros(shape, F)})
         assert device.uploads == before
         assert session.run({"x": np.ones(3, F)}).outputs["y"].tolist() == [-1, -1, -1]
+
+
+def test_an_index_out_of_range_is_invalid_input_and_names_the_node() -> None:
+    tensors = {
+        "x": {"role": "input", "dtype": "float32", "shape": [2], "init": {"fill": 1}},
+        "i": {"role": "input", "dtype": "int64", "shape": [1], "init": {"fill": 7}},
+    }
+    made = graph([node("pick", ["x", "i"], ["y"], op="Gather")], tensors, ["y"])
+    with Session(made, device="cpu") as session, pytest.raises(GraphError, match=r"pick.*index 7") as caught:
+        session.run()
+    assert (caught.value.code, caught.value.exit) == ("KG333", 3)

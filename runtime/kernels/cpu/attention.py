@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.attention import AttentionSizes, attention_sizes, rotary_sizes
 from kgrun.graphs.operators.base import OpCall
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
@@ -102,7 +102,7 @@ def rotary(call: OpCall) -> HostFunction:
             wrong = positions[(positions < 0) | (positions >= len(cos))]
             if wrong.size:
                 message = f"{call.node}: RotaryEmbedding's position {wrong.flat[0]} is outside [0, {len(cos) - 1}]"
-                raise DeviceFault(message, code="KG610", help="check the positions")
+                raise GraphError(message, code="KG333", help="check the positions")
             cos, sin = cos[positions], sin[positions]
         # [batch, sequence, heads, size] for three axes, [batch, heads, sequence, size] for four.
         x = x.reshape(s.batch, s.sequence, s.heads, s.size) if s.flat else x

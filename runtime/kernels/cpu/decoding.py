@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.decoding import linear_sizes, scatter_axis
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
@@ -40,7 +40,7 @@ def tensor_scatter(call: OpCall) -> HostFunction:
         wrong = first[(first < 0) | (first + (0 if circular else count) > size)]
         if wrong.size:
             message = f"{call.node}: TensorScatter's index {wrong.flat[0]} leaves a cache of {size} positions"
-            raise DeviceFault(message, code="KG610", help="check write_indices, or use mode: circular")
+            raise GraphError(message, code="KG333", help="check write_indices, or use mode: circular")
         np.copyto(outputs[0], cache)
         lead = (slice(None),) * (axis - 1)
         for sequence, start in enumerate(first.tolist()):

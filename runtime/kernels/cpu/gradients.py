@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.gradients import gradient_axis
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
@@ -98,7 +98,7 @@ def gather(call: OpCall) -> HostFunction:
         wrong = indices[(indices < -size) | (indices >= size)]
         if wrong.size:
             message = f"{call.node}: GatherGrad's index {wrong.flat[0]} is outside [-{size}, {size - 1}]"
-            raise DeviceFault(message, code="KG610", help="check the indices, or the axis")
+            raise GraphError(message, code="KG333", help="check the indices, or the axis")
         outputs[0].fill(0)
         if gradient.size == 0:
             return

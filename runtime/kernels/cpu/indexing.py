@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.indexing import index_axis, one_hot_axis
 from kgrun.graphs.operators.scalar_code import compute_dtype
@@ -26,13 +26,13 @@ def _required(array: Array | None) -> Array:
 
 
 def _counted(call: OpCall, indices: Array, size: int) -> Array:
-    """Indices counted from the front; DeviceFault for one outside the axis."""
+    """Indices counted from the front; GraphError for one outside the axis."""
     if not indices.size:
         return indices
     low, high = indices.min(), indices.max()
     if low < -size or high >= size:
         message = f"{call.node}: {call.op}'s index {low if low < -size else high} is outside [-{size}, {size - 1}]"
-        raise DeviceFault(message, code="KG610", help="check the indices, or the axis")
+        raise GraphError(message, code="KG333", help="check the indices, or the axis")
     return indices if low >= 0 else np.where(indices < 0, indices + size, indices)
 
 

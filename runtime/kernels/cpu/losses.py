@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 from kgrun.runtime.kernels.cpu.common import widened
@@ -23,13 +23,13 @@ def _log_softmax(x: Array) -> Array:
 
 
 def _counted(call: OpCall, labels: Array, weights: Array | None, classes: int, dtype: Any) -> tuple[Array, Array]:
-    """Labels with ignored ones replaced by class 0, and what each counts for; DeviceFault for one outside."""
+    """Labels with ignored ones replaced by class 0, and what each counts for; GraphError for one outside."""
     ignored = call.attributes.get("ignore_index")
     kept = np.ones(labels.shape, bool) if ignored is None else labels != ignored
     wrong = labels[kept & ((labels < 0) | (labels >= classes))]
     if wrong.size:
         message = f"{call.node}: {call.op}'s label {wrong.flat[0]} is outside [0, {classes - 1}]"
-        raise DeviceFault(message, code="KG610", help="check the labels, or ignore_index")
+        raise GraphError(message, code="KG333", help="check the labels, or ignore_index")
     places = np.where(kept, labels, 0)
     counts = kept.astype(dtype) if weights is None else weights[places] * kept
     return places, counts

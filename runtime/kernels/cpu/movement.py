@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.movement import AxisRange, pad_amounts, permutation, slice_ranges, split_offsets
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
@@ -82,7 +82,7 @@ def split(call: OpCall) -> HostFunction:
 
 @on_cpu("Gather")
 def gather(call: OpCall) -> HostFunction:
-    """Slices along `axis` picked by indices, negative ones from the back; DeviceFault for one outside."""
+    """Slices along `axis` picked by indices, negative ones from the back; GraphError for one outside."""
     axis = call.axis(call.attributes["axis"], len(call.input(0).shape))
     size = call.input(0).shape[axis]
 
@@ -91,7 +91,7 @@ def gather(call: OpCall) -> HostFunction:
         wrong = indices[(indices < -size) | (indices >= size)]
         if wrong.size:
             message = f"{call.node}: Gather's index {wrong.flat[0]} is outside [-{size}, {size - 1}]"
-            raise DeviceFault(message, code="KG610", help="check the indices, or the axis")
+            raise GraphError(message, code="KG333", help="check the indices, or the axis")
         if size:
             # In range by now; "wrap" counts from the back and lets numpy write without a buffer.
             np.take(source, indices, axis=axis, out=outputs[0], mode="wrap")

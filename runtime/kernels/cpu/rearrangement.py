@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.rearrangement import block_layout, centre_amounts, diagonal
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
@@ -42,7 +42,7 @@ def center_crop_pad(call: OpCall) -> HostFunction:
 
 @on_cpu("ReverseSequence")
 def reverse_sequence(call: OpCall) -> HostFunction:
-    """The first elements of every sequence in reverse, as many as its length says; DeviceFault for a longer one."""
+    """The first elements of every sequence in reverse, as many as its length says; GraphError for a longer one."""
     batch, time = call.attributes["batch_axis"], call.attributes["time_axis"]
     steps = call.input(0).shape[time]
     rest = (1,) * (len(call.input(0).shape) - 2)
@@ -52,7 +52,7 @@ def reverse_sequence(call: OpCall) -> HostFunction:
         lengths = _required(inputs[1])
         wrong = lengths[(lengths < 0) | (lengths > steps)]
         if wrong.size:
-            raise DeviceFault(f"{call.node}: a sequence of {wrong[0]} in {steps} steps", code="KG610")
+            raise GraphError(f"{call.node}: a sequence of {wrong[0]} in {steps} steps", code="KG333")
         last = lengths[:, None] - 1
         places = np.where(at <= last, last - at, at)
         places = places if batch == 0 else places.T

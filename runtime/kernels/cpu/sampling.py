@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgrun.graphs.dtypes import DTYPES
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.sampling import deformed_window, sample_mode
 from kgrun.graphs.operators.scalar_code import compute_dtype
@@ -156,7 +156,7 @@ def roi_align(call: OpCall) -> HostFunction:
         x, regions, images = _wide(inputs[0]), _wide(inputs[1]), inputs[2]
         assert images is not None
         if ((images < 0) | (images >= batches)).any():
-            raise DeviceFault(f"{call.node}: RoiAlign's batch index is outside [0, {batches - 1}]", code="KG610")
+            raise GraphError(f"{call.node}: RoiAlign's batch index is outside [0, {batches - 1}]", code="KG333")
         pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
         for index, region in enumerate(regions):
             left, top, right, bottom = (float(edge) * scale - (0.5 if half else 0.0) for edge in region)
@@ -206,7 +206,7 @@ def max_roi_pool(call: OpCall) -> HostFunction:
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         x, regions = _wide(inputs[0]), _wide(inputs[1]).astype(np.float64)
         if ((regions[:, 0] < 0) | (regions[:, 0] >= batches)).any():
-            raise DeviceFault(f"{call.node}: MaxRoiPool's batch index is outside [0, {batches - 1}]", code="KG610")
+            raise GraphError(f"{call.node}: MaxRoiPool's batch index is outside [0, {batches - 1}]", code="KG333")
         edges = np.floor(regions[:, 1:] * scale + 0.5)
         for index, (left, top, right, bottom) in enumerate(edges):
             image = x[int(regions[index, 0])]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgrun.graphs.dtypes import DTYPES
-from kgrun.graphs.errors import DeviceFault
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.transposed import column_window, transposed_window, unpooled_shape
@@ -90,7 +90,7 @@ def col2im(call: OpCall) -> HostFunction:
 
 @on_cpu("MaxUnpool")
 def max_unpool(call: OpCall) -> HostFunction:
-    """Elements put where their indices say, zeros elsewhere; DeviceFault for an index outside."""
+    """Elements put where their indices say, zeros elsewhere; GraphError for an index outside."""
     inner = unpooled_shape(call)
     corner, size = tuple(slice(n) for n in inner), prod(inner)
 
@@ -101,7 +101,7 @@ def max_unpool(call: OpCall) -> HostFunction:
         wrong = indices[(indices < 0) | (indices >= size)]
         if wrong.size:
             message = f"{call.node}: MaxUnpool's index {wrong.flat[0]} is outside [0, {size - 1}]"
-            raise DeviceFault(message, code="KG610")
+            raise GraphError(message, code="KG333")
         flat = np.zeros(size, x.dtype)
         flat[indices.reshape(-1)] = x.reshape(-1)
         outputs[0].fill(0)

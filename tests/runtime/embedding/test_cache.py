@@ -87,8 +87,9 @@ def test_S154_a_batch_larger_than_the_cache_is_told_to_enlarge_it() -> None:
 
 def test_S153_no_thread_is_left_when_a_cache_ends_the_run() -> None:
     def threads() -> list[str]:
-        return [t.name for t in threading.enumerate() if t.name.startswith("kgrun")]
+        return [t.name for t in threading.enumerate() if t.name.startswith("kgrun") and t not in before]
 
+    before = threading.enumerate()  # threads that the CPU device keeps for custom kernels are everybody's
     pairs = batches(9, 1)
     with (
         pytest.raises(DoesNotFit),
