@@ -139,7 +139,7 @@ class QuickLaunch:
         return row
 
     def _written(self, buffers: Sequence[BufferInfo]) -> set[int]:
-        """Rows of the sorted buffers that the kernel may write, and those that it is seen to write though it may not."""
+        """Rows of the sorted buffers that the kernel may write, also of those that it should only read."""
         begins = [info.address for info in buffers]
         found = {self._row(buffers, begins, address) for address, written in self.pointers if written}
         rows = {row for row in found if row is not None}
