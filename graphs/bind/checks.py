@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
+from kgrun.graphs.bind import overwriting
 from kgrun.graphs.bind.unsupported import refused
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, TensorArgument, Warning
 from kgrun.graphs.dtypes import itemsize
@@ -70,6 +71,7 @@ def check(bound: BoundGraph, target: str, *, run_time: bool = False) -> tuple[Wa
 def node_faults(bound: BoundGraph, node: BoundNode, target: str) -> Iterator[GraphError]:
     """What is wrong with one node: in-place requests, clears, its launch."""
     yield from _inplace_faults(bound, node)
+    yield from overwriting.refused(bound, node)
     yield from _clear_faults(bound, node)
     if node.launch is not None:
         yield from _launch_faults(bound, node, target)

@@ -66,7 +66,9 @@ def bind(
     nodes = binder.bind_nodes()
     tensors = bound_tensors(binder, nodes)
     outputs = checks.graph_outputs(graph, tensors)
-    bound = BoundGraph(graph, binder.dims, tensors, nodes, outputs, (), values or {}, binder.queues)
+    bound = BoundGraph(
+        graph, binder.dims, tensors, nodes, outputs, (), {**binder.assumed_values(), **(values or {})}, binder.queues
+    )
     bound = replace(bound, caches=bind_caches(bound, binder.tables))
     warnings = (*binder.bounded, *checks.check(bound, target or DEFAULT_ARCH, run_time=upper_bounds))
     if strict and warnings:
@@ -84,6 +86,7 @@ class Binder:
 
     Attributes:
         bounded: a warning for each operator let through.
+        assumed: inputs and parameters that were believed to hold what the file says, for their elements decide shapes.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Binder:
         self.tables: dict[str, TensorType] = {}  # whole types of the parameters that stay on the host
         self.cached: set[str] = set()  # they, and what updates them in place
         self.bounded: list[Warning] = []
+        self.assumed: dict[str, TensorType] = {}  # whose elements in the file decided a shape
 
     def bind_nodes(self) -> tuple[BoundNode, ...]:
         feeders = {queue.position for queue in self.queues}
@@ -191,7 +195,7 @@ class Binder:
         try:
             schema = lookup(node.op)
             known = tuple(
-                host_value(self.graph, name, kind)
+                self._host_value(name, kind)
                 if i in schema.host_inputs and name is not None and kind is not None and kind.value is None
                 else kind
                 for i, (name, kind) in enumerate(zip(inputs, types, strict=True))
@@ -209,6 +213,22 @@ class Binder:
             text = f"the shapes of {node.name!r} are the largest they can be: the run tells the real ones"
             self.bounded.append(Warning("W-UPPER-BOUND", text, ("nodes", scope.position)))
         return call
+
+    def assumed_values(self) -> dict[str, np.ndarray[Any, Any]]:
+        """`assumed` as arrays."""
+        from kgrun.graphs.data import value_array
+
+        return {
+            name: value_array(list(kind.value or ()), kind.dtype, None, {}).reshape(kind.shape)
+            for name, kind in self.assumed.items()
+        }
+
+    def _host_value(self, name: str, kind: TensorType) -> TensorType:
+        """`kind` with the elements that the file gives it; remembers those that a run could give otherwise."""
+        found = host_value(self.graph, name, kind, self.dims)
+        if found.value is not None and self.graph.tensors[name].role in ("input", "parameter", None):
+            self.assumed[name] = found
+        return found
 
     def _bounded(self, kind: TensorType, name: str | None) -> TensorType:
         """An upper bound, cut to the `max_shape` that the file states."""

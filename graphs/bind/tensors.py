@@ -69,6 +69,8 @@ def external_type(
             dtype, shape, elements = constant_value(spec, dims)
         except KgrunError as error:
             raise error.at(graph.place("tensors", name, "value")) from None
+        if spec.role in ("input", "parameter"):  # what the file says is only what they start with
+            elements = None if given is None else tuple(given.ravel().tolist())
         return TensorType(dtype, shape, elements if elements and len(elements) <= MAX_KNOWN_ELEMENTS else None)
     for key, missing in (("dtype", spec.dtype is None), ("shape", spec.shape is None)):
         if missing:
@@ -87,9 +89,14 @@ def external_type(
     return TensorType(spec.dtype, shape, value)
 
 
-def host_value(graph: KernelGraph, name: str, kind: TensorType) -> TensorType:
-    """`kind` with its value read from its data file: for a shape, axis or pad list that is kept in one."""
+def host_value(graph: KernelGraph, name: str, kind: TensorType, dims: Mapping[str, int]) -> TensorType:
+    """`kind` with the value that the file gives it: for a shape, axis or pad list that is kept there."""
     spec = graph.tensors.get(name)
+    if spec is not None and spec.value is not None and kind.size <= MAX_KNOWN_ELEMENTS:
+        from kgrun.graphs.data import value_array
+
+        stated = value_array(spec.value, kind.dtype, kind.shape, dims)
+        return TensorType(kind.dtype, kind.shape, tuple(stated.ravel().tolist()))
     if spec is None or spec.data is None or kind.size > MAX_KNOWN_ELEMENTS or spec.role == "input":
         return kind
     from kgrun.graphs.data import load_array

@@ -3,7 +3,7 @@
 Those of ai.onnx.preview.training take a rate, an update count, and then all parameters, all gradients, all states of
 each kind; results come in the same order without the gradients. SGD and ApplyMomentum are in no ONNX set. A row says in
 CUDA C how one element moves: from `x` (parameter), `g` (gradient), the states `v` and `h`, the rate `r` and the count
-`t` to new values of `x`, `v` and `h`, in T. Every result may be written over its input.
+`t` to new values of `x`, `v` and `h`, in T. A result may be written over any tensor of its parameter.
 """
 
 from __future__ import annotations
@@ -32,6 +32,14 @@ def results_of(call: OpCall) -> list[tuple[int, ...]]:
     """For each parameter: the positions of its new value and of its new states among the outputs."""
     count, kinds = len(tensors_of(call)), 1 + STATES[call.op]
     return [tuple(kind * count + index for kind in range(kinds)) for index in range(count)]
+
+
+def overwritable(call: OpCall, result: int) -> frozenset[int]:
+    """Positions of the inputs that output `result` may be written over: the tensors of its own parameter."""
+    if call.op == "ApplyMomentum":
+        return frozenset((0, 1, 3))
+    pairs = zip(tensors_of(call), results_of(call), strict=True)
+    return frozenset(position for tensors, results in pairs if result in results for position in tensors)
 
 
 def first_tensor(call: OpCall) -> int:
@@ -134,7 +142,7 @@ def _training(
         dtypes=_DOUBLES,
         attributes=_COEFFICIENT | attributes,
         flops=_flops(flops),
-        data={"update": rule, "states": states},
+        data={"update": rule, "states": states, "overwritable": overwritable},
         domain="kgrun" if name == "SGD" else _TRAINING,
     )
 
@@ -173,7 +181,7 @@ register(
         dtypes=WIDE_FLOATS,
         attributes={"use_nesterov": Attribute("int", 0)},
         flops=lambda call: 4 * call.input(0).size,
-        data={"updates": {0: 0, 1: 1}},
+        data={"updates": {0: 0, 1: 1}, "overwritable": overwritable},
         domain="kgrun",
     ),
 )

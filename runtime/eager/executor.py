@@ -218,8 +218,8 @@ class Executor:
         kind = tensor.type
         if kind.value is not None or kind.size > MAX_KNOWN_ELEMENTS:
             return kind
-        if name in body.statics:
-            kind = host_value(body.graph, name, kind)
+        if name in body.statics and not (body.whole and name in self.given):
+            kind = host_value(body.graph, name, kind, body.dims)
         if kind.value is not None:
             return kind
         return TensorType(kind.dtype, kind.shape, self.elements(tensor))

@@ -175,6 +175,8 @@ def _check_declared(bound: BoundGraph, node: BoundNode, output: str, classes: Al
     owner = bound.tensors[classes.owner[source]]
     if problem is None and (owner.role in ("input", "constant") or owner.name in classes.known):
         problem = f"it lives in the bytes of {owner.name}, which keeps its value"
+    if problem is None and node.call is not None:
+        problem = _shared_operand(node, source, classes)
     if problem is not None:
         raise GraphError(
             f"{node.name!r} cannot overwrite {source!r} in place: {problem}",
@@ -214,8 +216,13 @@ def _refusal(
         return kept
     if node.inputs.count(source) > 1 and lookup(node.op).family != "elementwise":
         return f"{source} is an operand twice"
+    return _shared_operand(node, source, classes) or _later_use(bound, node, source, classes)
+
+
+def _shared_operand(node: BoundNode, source: str, classes: AliasClasses) -> str | None:
+    """What says that another operand of `node` lies in the same bytes as `source`, or None."""
     owner = classes.owner[source]
     for other in node.inputs:
         if other is not None and other != source and classes.owner[other] == owner:
             return f"{other}, another operand, shares the bytes of {source}"
-    return _later_use(bound, node, source, classes)
+    return None

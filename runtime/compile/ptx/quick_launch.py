@@ -139,12 +139,13 @@ class QuickLaunch:
         return row
 
     def _written(self, buffers: Sequence[BufferInfo]) -> set[int]:
-        """Rows of the sorted buffers that the kernel may write."""
-        if self.anywhere:
-            return {row for row, info in enumerate(buffers) if not info.readonly}
+        """Rows of the sorted buffers that the kernel may write, also of those that it should only read."""
         begins = [info.address for info in buffers]
-        rows = {self._row(buffers, begins, address) for address, written in self.pointers if written}
-        return {row for row in rows if row is not None}
+        found = {self._row(buffers, begins, address) for address, written in self.pointers if written}
+        rows = {row for row in found if row is not None}
+        if self.anywhere:
+            rows |= {row for row, info in enumerate(buffers) if not info.readonly}
+        return rows
 
     def to_keep(self, buffers: Sequence[BufferInfo]) -> list[BufferInfo]:
         """The buffers whose data the kernel may overwrite."""

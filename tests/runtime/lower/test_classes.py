@@ -172,3 +172,14 @@ def test_known_results_run_nothing() -> None:
     nodes = [op("s", "Shape", ["x"], "shape"), op("r", "Reshape", ["x", "shape"], "v"), op("n", "Neg", ["v"], "y")]
     made = program(nodes, X, ["y"], target="cpu")
     assert [s.name for s in made.steps] == ["n"]
+
+
+def test_a_declared_overwrite_beside_a_view_of_the_same_bytes_is_refused() -> None:
+    nodes = [
+        op("a", "Relu", ["x"], "t"),
+        op("f", "Flatten", ["t"], "v"),
+        op("m", "Mul", ["t", "v"], "y", inplace={"y": "t"}),
+    ]
+    with pytest.raises(GraphError, match="v, another operand, shares the bytes of t") as caught:
+        program(nodes, X, ["y"], target="cpu")
+    assert caught.value.code == "KG345"

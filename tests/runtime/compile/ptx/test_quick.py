@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from kgrun.runtime.compile.ptx import quick_launch, runtime
+from kgrun.runtime.compile.ptx.launch import BufferInfo
 from kgrun.runtime.compile.ptx.lower import lower_kernel
 from kgrun.runtime.compile.ptx.module import QUICK, PtxKernel
 from tests.runtime.compile.ptx.corpus import CASES
-from tests.runtime.compile.ptx.harness import ALL_CHECKS, Case, check_case, compiled, floats, ints, launch
+from tests.runtime.compile.ptx.harness import ALL_CHECKS, Case, check_case, compiled, floats, ints, launch, pack
 
 pytest.importorskip("llvmlite")
 pytest.importorskip("cuda.bindings")
@@ -161,6 +162,25 @@ def test_another_buffer_hit_through_the_wrong_argument_is_seen() -> None:
     memory = f32(4096)
     a, o = memory[:64], memory[1024:1088]
     assert ("race", 5) in faults_of(source, [a, np.int64(1024), o], block=64)
+
+
+def test_reads_of_an_input_that_is_also_written_beside_stores_through_loaded_pointers() -> None:
+    source = kernel(
+        "const float* a, float** ptr, int n", "float v = a[t];", "ptr[0][t] = v;", "if (t < n) ((float*)a)[t] = v + 1;"
+    )
+    a, made = floats(64), f32(64)
+    pointers = np.array([made.ctypes.data], np.int64)
+    module = checked(source).module
+    buffers = [
+        BufferInfo("a", a.ctypes.data, a.nbytes, readonly=True),
+        BufferInfo("ptr", pointers.ctypes.data, 8, readonly=True),
+        BufferInfo("made", made.ctypes.data, made.nbytes),
+    ]
+    for n, kinds in ((0, set()), (64, {"read-only-write"})):
+        args = pack([a, pointers, np.int32(n)])
+        result = module.kernel("k").launch((1, 1, 1), (64, 1, 1), 0, args, buffers=buffers)
+        assert {fault.kind for fault in result.faults} == kinds
+    np.testing.assert_array_equal(made, a)
 
 
 def test_time_that_runs_out_begins_anew() -> None:
