@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kgrun.runtime.checks.findings import Finding
+    from kgrun.runtime.collectives.summary import RankSummary
     from kgrun.runtime.embedding.cache import EmbeddingReport
     from kgrun.runtime.queues.feed import QueueReport
 
@@ -195,6 +196,7 @@ class RunReport:
         dump: what was dumped; None where nothing was to be.
         repro: the command that runs the same again from a bundle; None where none was written.
         queues, embeddings: what data queues and embedding caches did.
+        ranks: what all ranks of the job found, in the report of rank 0.
     """
 
     program: Program
@@ -229,3 +231,4 @@ class RunReport:
     repro: str | None = None
     queues: tuple[QueueReport, ...] = ()
     embeddings: tuple[EmbeddingReport, ...] = ()
+    ranks: RankSummary | None = None

@@ -22,6 +22,7 @@ from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.parameters import NO_FILES, ParameterFiles
 from kgrun.cli.queues import read_queues
+from kgrun.cli.ranks import Team, at_rank, find_team, launched_here
 from kgrun.cli.several import SeveralWork, refuse
 from kgrun.cli.several import save as save_several
 from kgrun.cli.several import show as show_several
@@ -158,6 +159,7 @@ def command(
     repro: opt.Repro = None,
     repro_always: opt.ReproAlways = False,
     cold_report: opt.ColdReport = False,
+    ranks: opt.Ranks = None,
     timeout: opt.Timeout = None,
     help_metrics: opt.HelpMetrics = False,
 ) -> None:
@@ -237,25 +239,40 @@ def command(
             rows, kept = swept.run(output)
         show_sweep(output, rows, kept, samples, verbose)
         return
+    launched_here(ranks, check_number(timeout, "--timeout", positive=True))
+    team = find_team(timeout)
+    if team is not None:
+        settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))
+        loop = team.loop(loop, settings["device"] == "cpu")
     work = Work(
         options,
-        input or (),
-        inputs,
+        input or () if team is None else team.words(input or ()),
+        inputs if team is None or inputs is None else team.path(inputs),
         settings,
         loop,
-        Expectation(expected, rtol, atol, equal_nan),
-        ParameterFiles(load_parameters, save_parameters),
+        Expectation(expected if team is None or team.first else None, rtol, atol, equal_nan),
+        ParameterFiles(load_parameters, save_parameters if team is None or team.first else None),
+        team,
     )
     after = Aftermath(work, command_line(), repro, check_number(timeout, "--timeout", positive=True),
                       always=repro_always)  # fmt: skip
     if tracing():
         after.trace_here(output)
-    watchdog.supervise(timeout, json=json, expired=after.at_time_limit, crashes=_on_cpu(device))
-    open_context_early(device)
+    if team is None:
+        watchdog.supervise(timeout, json=json, expired=after.at_time_limit, crashes=_on_cpu(device))
+        open_context_early(device)
+    else:
+        team.enter()
     with interrupts.bounded():
         report, error = after.run(output)
     cold = make_cold_report(report, after.phases.spent, started - STARTED) if cold_report else None
+    if team is not None:
+        report = team.report(report, error)
+        output_dir = team.folder(output_dir)
+        save_outputs, trace = (save_outputs, trace) if team.first else (None, None)
     Saving(output_dir, save_outputs, trace).write(report)
+    if team is not None:
+        team.leave()
     show_run(output, report, error, samples, cold)
 
 
@@ -286,6 +303,7 @@ class Work:
     loop: dict[str, Any]
     expectation: Expectation
     parameters: ParameterFiles = NO_FILES
+    team: Team | None = None
 
     def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]:
         """Graph and given arrays."""
@@ -295,7 +313,7 @@ class Work:
         with phase(f"loading {self.graph.file}", output):
             graph = read_graph(self.graph)
             given = self.parameters.read(graph) | read_inputs(graph, self.pairs, self.bundle)
-            graph = read_graph_for(self.graph, graph, given)
+            graph = at_rank(read_graph_for(self.graph, graph, given), self.team)
             self.expectation.check(graph)
         return graph, given
 
@@ -306,7 +324,11 @@ class Work:
 
         with phase("preparing", output):
             tell = watchdog.tell if watchdog.supervised() else None
-            session = open_session(graph, values=given, tell=tell, **self.settings)
+            settings = dict(self.settings)
+            if self.team is not None:
+                self.team.greet(graph, settings, self.loop)
+                settings["dims"] = self.team.dims(graph) | settings["dims"]
+            session = open_session(graph, values=given, tell=tell, **settings)
         with session, phase("running", output):
             # Nothing that an earlier run left may pass for what is compared.
             report = session.run(given, poison=self.expectation.file is not None, **self.loop)
