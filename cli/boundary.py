@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from kgrun.cli import timeout
@@ -30,6 +30,12 @@ class OutputClosed(Exception):
 
 
 _words: tuple[str, ...] = ()
+_told_of_failure: Callable[[KgrunError], None] | None = None
+
+
+def on_failure(told: Callable[[KgrunError], None] | None) -> None:
+    """Have `told` called with the error that ends the command, before it is shown; None: nobody."""
+    globals()["_told_of_failure"] = told
 
 
 def command_line() -> tuple[str, ...]:
@@ -113,6 +119,9 @@ def as_kgrun_error(error: BaseException) -> KgrunError:
 def report_failure(error: KgrunError, words: Sequence[str]) -> int:
     """Show the error in the form that the command line asks for; its exit code."""
     timeout.commit()
+    if _told_of_failure is not None:
+        with contextlib.suppress(Exception):  # the error itself matters more
+            _told_of_failure(error)
     try:
         if wants_json(words):
             write_stdout(to_json_text(error_document(error)))

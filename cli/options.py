@@ -179,6 +179,11 @@ PlanCache = Annotated[
 PlanCacheMin = Annotated[int, option("--plan-cache-min", metavar="N", help="Steps from which a plan is kept.")]
 Timeout = Annotated[float | None, option("--timeout", metavar="S", help="End after S seconds with exit code 9.")]
 
+Ranks = Annotated[
+    int | None,
+    option("--ranks", metavar="N", min=1, max=4096, help="Run as N processes of this host, started through mpiexec."),
+]
+
 # What is run, how often, on what.
 Device = Annotated[str, option("--device", metavar="DEVICE", help="auto, cpu, cuda, or cuda:N.")]
 Inputs = Annotated[

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.errors import PathPart
 from kgrun.graphs.operators.base import OpCall, TensorType
+from kgrun.graphs.operators.names import COMMUNICATING
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph, QueueSpec
-    from kgrun.graphs.schema.nodes import KernelNode, OpNode
+    from kgrun.graphs.schema.nodes import Collective, KernelNode, OpNode
     from kgrun.graphs.schema.tensors import Role, TensorSpec
 
 Dim3 = tuple[int, int, int]
@@ -137,7 +138,16 @@ class BoundNode:
         """The stream's name: what the file says, "comm" for collectives, else "compute" (S77)."""
         if self.spec.stream is not None:
             return str(self.spec.stream)
-        return "comm" if self.spec.collective is not None else "compute"
+        return "comm" if self.collective is not None else "compute"
+
+    @property
+    def collective(self) -> Collective | None:
+        """How it talks to other ranks: what the file says, or all defaults for a collective operator (S84)."""
+        if self.spec.collective is None and self.call is not None and self.op in COMMUNICATING:
+            from kgrun.graphs.schema.nodes import DEFAULT_COLLECTIVE
+
+            return DEFAULT_COLLECTIVE
+        return self.spec.collective
 
     def read_names(self) -> tuple[str, ...]:
         """Names of the inputs that are there, in order, each once."""

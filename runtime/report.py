@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kgrun.runtime.checks.findings import Finding
+    from kgrun.runtime.collectives.summary import RankSummary
     from kgrun.runtime.embedding.cache import EmbeddingReport
     from kgrun.runtime.queues.feed import QueueReport
 
@@ -233,6 +234,7 @@ class RunReport:
         repro: the command that runs the same again from a bundle; None where none was written.
         divergence: every node against a reference; None where that was not asked for.
         queues, embeddings: what data queues and embedding caches did.
+        ranks: what all ranks of the job found, in the report of rank 0.
     """
 
     program: Program
@@ -268,3 +270,4 @@ class RunReport:
     divergence: Divergence | None = None
     queues: tuple[QueueReport, ...] = ()
     embeddings: tuple[EmbeddingReport, ...] = ()
+    ranks: RankSummary | None = None

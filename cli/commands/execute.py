@@ -23,6 +23,7 @@ from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.parameters import NO_FILES, ParameterFiles
 from kgrun.cli.queues import read_queues
+from kgrun.cli.ranks import Team, at_rank, find_team, launched_here
 from kgrun.cli.several import SeveralWork, refuse
 from kgrun.cli.several import save as save_several
 from kgrun.cli.several import show as show_several
@@ -119,6 +120,7 @@ def command(
     repro: opt.Repro = None,
     repro_always: opt.ReproAlways = False,
     cold_report: opt.ColdReport = False,
+    ranks: opt.Ranks = None,
     timeout: opt.Timeout = None,
     help_metrics: opt.HelpMetrics = False,
 ) -> None:
@@ -198,29 +200,44 @@ def command(
             rows, kept = swept.run(output)
         show_sweep(output, rows, kept, samples, verbose)
         return
-    expectation = Expectation(expected, rtol, atol, equal_nan)
+    launched_here(ranks, check_number(timeout, "--timeout", positive=True))
+    team = find_team(timeout)
+    if team is not None:
+        settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))
+        loop = team.loop(loop, settings["device"] == "cpu")
+    expectation = Expectation(expected if team is None or team.first else None, rtol, atol, equal_nan)
     nodes = NodeComparison(compare_with, expectation, model_file(options))
     nodes.check()
     work = Work(
         options,
-        input or (),
-        inputs,
+        input or () if team is None else team.words(input or ()),
+        inputs if team is None or inputs is None else team.path(inputs),
         settings | {"dims": dims_to_bind(options)},
         loop,
         expectation,
-        ParameterFiles(load_parameters, save_parameters),
+        ParameterFiles(load_parameters, save_parameters if team is None or team.first else None),
         nodes,
+        team,
     )
     after = Aftermath(work, command_line(), repro, check_number(timeout, "--timeout", positive=True),
                       always=repro_always)  # fmt: skip
     if tracing():
         after.trace_here(output)
-    watchdog.supervise(timeout, json=json, expired=after.at_time_limit, crashes=_on_cpu(device))
-    open_context_early(device)
+    if team is None:
+        watchdog.supervise(timeout, json=json, expired=after.at_time_limit, crashes=_on_cpu(device))
+        open_context_early(device)
+    else:
+        team.enter()
     with interrupts.bounded():
         report, error = after.run(output)
     cold = make_cold_report(report, after.phases.spent, started - STARTED) if cold_report else None
+    if team is not None:
+        report = team.report(report, error)
+        output_dir = team.folder(output_dir)
+        save_outputs, trace = (save_outputs, trace) if team.first else (None, None)
     Saving(output_dir, save_outputs, trace).write(report)
+    if team is not None:
+        team.leave()
     show_run(output, report, error, samples, cold)
 
 
@@ -252,6 +269,7 @@ class Work:
     expectation: Expectation
     parameters: ParameterFiles = NO_FILES
     nodes: NodeComparison | None = None
+    team: Team | None = None
 
     def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]:
         """Graph and given arrays."""
@@ -261,7 +279,7 @@ class Work:
         with phase(f"loading {self.graph.file}", output):
             graph = read_graph(self.graph)
             given = self.parameters.read(graph) | read_inputs(graph, self.pairs, self.bundle)
-            graph = read_graph_for(self.graph, graph, given)
+            graph = at_rank(read_graph_for(self.graph, graph, given), self.team)
             self.expectation.check(graph)
         return graph, given
 
@@ -272,7 +290,11 @@ class Work:
 
         with phase("preparing", output):
             tell = watchdog.tell if watchdog.supervised() else None
-            session = open_session(graph, values=given, tell=tell, **self.settings)
+            settings = dict(self.settings)
+            if self.team is not None:
+                self.team.greet(graph, settings, self.loop)
+                settings["dims"] = self.team.dims(graph) | settings["dims"]
+            session = open_session(graph, values=given, tell=tell, **settings)
         with session, phase("running", output):
             # Nothing that an earlier run left may pass for what is compared.
             report = session.run(given, poison=self.expectation.file is not None, **self.loop)

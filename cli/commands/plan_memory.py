@@ -82,6 +82,7 @@ def command(
     html: Html = None,
     svg: Svg = None,
     compare: Compare = False,
+    ranks: opt.Ranks = None,
     timeout: opt.Timeout = None,
 ) -> None:
     """Plan the memory of a graph to the byte, without a device and without reading weights."""
@@ -96,6 +97,8 @@ def command(
     if file.lower().endswith((".csv", ".csv.gz")):
         plan_csv(Path(file), output, request)
         return
+    if ranks is not None:
+        dim = [*(dim or ()), f"world_size={ranks}"]
     graph_options = GraphOptions(file, dim, strict, allow_external_data, allow_empty, arch)
     with phase(f"planning {file}", output):
         program = lower_graph(graph_options, target.value, memory.value)

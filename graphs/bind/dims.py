@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 from kgrun.graphs.errors import KgrunError, UsageError, did_you_mean
 from kgrun.graphs.expressions import Expression, evaluate, names
+from kgrun.graphs.operators.names import COLLECTIVES
 from kgrun.graphs.schema.graph import DimSpec, KernelGraph
 
 if TYPE_CHECKING:
     from kgrun.graphs.errors import PathPart
+
+
+# What the launcher tells every rank; the values of a run that is alone.
+OF_THE_JOB = {"rank": 0, "world_size": 1}
 
 
 def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
@@ -23,14 +28,14 @@ def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
     """
     specs = {name: d if isinstance(d, DimSpec) else DimSpec(default=d) for name, d in graph.dims.items()}
     used = _names_in_shapes(graph)
-    known = {**dict.fromkeys(specs), **dict.fromkeys(used)}
+    known = {**dict.fromkeys(specs), **dict.fromkeys(used), **dict.fromkeys(_of_the_job(graph, used, given))}
     for name in given:
         if name not in known:
             help = did_you_mean(name, known) or (f"dimensions: {', '.join(known)}" if known else "it has none")
             raise UsageError(f"the graph has no dimension {name!r}", code="KG221", help=help)
     values: dict[str, int] = {}
     for name in known:
-        spec = specs.get(name, DimSpec())
+        spec = specs.get(name) or DimSpec(default=OF_THE_JOB.get(name))
         value = given.get(name, spec.default)
         if value is not None:
             value = _integer(name, value)
@@ -43,6 +48,13 @@ def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
             )
         values[name] = _in_range(graph, name, spec, value)
     return values
+
+
+def _of_the_job(graph: KernelGraph, used: Iterable[str], given: Iterable[str]) -> list[str]:
+    """Which of the dimensions of the job the graph has: both where its nodes communicate, else those that are named."""
+    if graph.groups or any(node.collective or getattr(node, "op", None) in COLLECTIVES for node in graph.nodes):
+        return list(OF_THE_JOB)
+    return [name for name in OF_THE_JOB if name in used or name in given]
 
 
 def dim_names(graph: KernelGraph) -> set[str]:

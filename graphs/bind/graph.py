@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bind import checks
 from kgrun.graphs.bind.caches import bind_caches, cached_type
+from kgrun.graphs.bind.collectives import collective_attributes
 from kgrun.graphs.bind.dims import bind_dims, bind_shape
 from kgrun.graphs.bind.launches import NodeScope, bind_launch, bind_workspace
 from kgrun.graphs.bind.links import Links, link
@@ -21,6 +22,7 @@ from kgrun.graphs.control import is_control
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import infer, lookup
 from kgrun.graphs.operators.base import InferenceError, OpCall, TensorType
+from kgrun.graphs.operators.names import COLLECTIVES
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.graphs.schema.nodes import KernelNode, OpNode
 
@@ -200,7 +202,8 @@ class Binder:
                 else kind
                 for i, (name, kind) in enumerate(zip(inputs, types, strict=True))
             )
-            call = infer(node.op, node.name, known, node.attributes, len(node.outputs))
+            attributes = collective_attributes(scope, node) if node.op in COLLECTIVES else node.attributes
+            call = infer(node.op, node.name, known, attributes, len(node.outputs))
         except InferenceError as error:
             raise error.at(self.graph.place("nodes", scope.position, *error.path)) from None
         except GraphError as error:

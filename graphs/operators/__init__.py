@@ -14,7 +14,7 @@ FAMILIES = (
     *("selection", "indexing", "scans", "rearrangement", "normalization"),
     *("resampling", "transposed", "contraction", "sampling", "signal"),
     *("losses", "gradients", "optimizers"),
-    *("quantization", "recurrent", "attention", "random_values", "decoding"),
+    *("quantization", "recurrent", "attention", "random_values", "decoding", "collectives"),
 )
 _loaded = False
 

@@ -42,4 +42,5 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 PositiveInt = Annotated[int, Field(ge=1)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**64)]
-Expr = Integer | Annotated[str, StringConstraints(max_length=1_000), AfterValidator(_check_expression)]
+ExprText = Annotated[str, StringConstraints(max_length=1_000), AfterValidator(_check_expression)]
+Expr = Integer | ExprText

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from kgrun.graphs.errors import PathPart, Place
-from kgrun.graphs.schema.common import Exactly, Name, NonNegativeInt, PositiveInt, Record
+from kgrun.graphs.schema.common import Exactly, ExprText, Name, NonNegativeInt, PositiveInt, Record
 from kgrun.graphs.schema.kernels import KernelSpec
 from kgrun.graphs.schema.nodes import Node
 from kgrun.graphs.schema.tensors import TensorSpec
@@ -70,7 +70,9 @@ class KernelGraph(GraphBody):
     dims: dict[Name, NonNegativeInt | DimSpec] = {}
     kernels: dict[Name, KernelSpec] = {}
     contiguous: list[list[Name]] = Field([], description="tensors placed side by side, in order (S57)")
-    groups: dict[Name, list[NonNegativeInt]] = Field({}, description="ranks of a communication group")
+    groups: dict[Name, list[NonNegativeInt | ExprText]] = Field(
+        {}, description="ranks of a communication group, in order; expressions of `rank` give each rank its own"
+    )
     queues: dict[Name, QueueSpec] = {}
     graphs: dict[Name, GraphBody] = Field({}, description="bodies of If and Loop")
 

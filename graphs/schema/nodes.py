@@ -26,6 +26,9 @@ class Collective(Record):
     contiguous: bool = Field(True, description="inputs, and outputs, each packed side by side (S57)")
 
 
+DEFAULT_COLLECTIVE = Collective.model_validate({})
+
+
 class NodeCommon(Record):
     """What a launch and an operator have in common."""
 

@@ -18,7 +18,7 @@ from kgrun.runtime.devices.allowance import Allowance
 from kgrun.runtime.devices.base import Address, DeviceInfo, HostBlock, PreparedStep, Timing
 from kgrun.runtime.devices.cpu_kernels import CpuKernels
 from kgrun.runtime.host_memory import OFFLOADED, HostMemory, available_memory, check_room, total_memory
-from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, Step, Transfer
+from kgrun.runtime.program import ArrayRef, Clear, Copy, HostCall, Launch, LibraryCall, Step, Transfer
 
 if TYPE_CHECKING:
     from kgrun.runtime.checks.followed import KernelChecks
@@ -109,6 +109,10 @@ class CpuDevice:
                 return _HostStep(step.name, lambda: ctypes.memmove(to, origin, nbytes))
             case Transfer():
                 return _HostStep(step.name, self._transfer(work, address))
+            case LibraryCall(library="mpi"):
+                from kgrun.runtime.collectives.calls import prepare
+
+                return _HostStep(step.name, prepare(work, address))
             case Launch():
                 return _HostStep(step.name, self._kernels.launcher(step, work, address))
         raise AssertionError(f"{type(work).__name__} is not lowered for the CPU")

@@ -188,7 +188,7 @@ def _check_declared(bound: BoundGraph, node: BoundNode, output: str, classes: Al
 
 def _granted(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClasses, reuse: bool) -> str | None:
     """The input whose bytes `output` may take over, or None."""
-    if node.call is None or not reuse or node.clear or node.spec.no_reuse or node.spec.collective is not None:
+    if node.call is None or not reuse or node.clear or node.spec.no_reuse or node.collective is not None:
         return None
     schema = lookup(node.op)
     if schema.alias is not None:

@@ -122,7 +122,7 @@ class _Lowering:
         if any(t.is_output for t in tensors):
             return MemoryClass.OUTPUT
         touching = {i for t in tensors for i in (*t.consumers, *(() if t.producer is None else (t.producer,)))}
-        if any(self.bound.nodes[i].spec.collective is not None for i in touching):
+        if any(self.bound.nodes[i].collective is not None for i in touching):
             return MemoryClass.COMMUNICATION
         return MemoryClass.INTERMEDIATE
 
@@ -130,7 +130,7 @@ class _Lowering:
         """Contiguous groups: the file's, then inputs and outputs of collectives (S57)."""
         wanted = [tuple(group) for group in self.bound.source.contiguous]
         for node in self.bound.nodes:
-            if node.spec.collective is not None and node.spec.collective.contiguous:
+            if node.collective is not None and node.collective.contiguous:
                 wanted += [node.read_names(), node.written_names()]
         grouped: set[int] = set()
         for names in wanted:

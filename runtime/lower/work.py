@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, NullArgument, ScalarArgument, TensorArgument
+from kgrun.graphs.operators.names import COLLECTIVES
+from kgrun.runtime.collectives.lowering import lowered as collective
 from kgrun.runtime.kernels.base import (
     ClearOperand,
     CopyOperand,
@@ -47,9 +49,9 @@ def prepare_node(node: BoundNode, target: str, sources: KernelSources) -> NodeWo
     if node.launch is not None:
         return NodeWork(workspace=node.workspace, code=sources.code(node.launch.kernel))
     assert node.call is not None
-    if target == "cpu":
+    if target == "cpu" and node.op not in COLLECTIVES:
         return NodeWork(workspace=node.workspace, function=cpu_kernel(node.op)(node.call))
-    lowered = cuda_kernel(node.op)(node.call)
+    lowered = collective(node.call, "mpi") if target == "cpu" else cuda_kernel(node.op)(node.call)
     return NodeWork(workspace=(*node.workspace, *lowered.workspace), lowered=lowered)
 
 

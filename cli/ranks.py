@@ -1,0 +1,195 @@
+"""Commands over several ranks: start them (`--ranks`), be one of them, show what all of them found."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kgrun.cli import boundary
+from kgrun.cli.boundary import Finished
+from kgrun.graphs.errors import KgrunError, UsageError
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.runtime.collectives.ranks import RankInfo
+    from kgrun.runtime.collectives.world import World
+    from kgrun.runtime.report import RunReport
+
+_VARIABLES = ("RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+_RUNS_ON_CUDA = 3  # warm-up runs: ranks that each looked at their own times would not run equally often
+
+
+def launched_here(ranks: int | None, limit: float | None) -> None:
+    """Where `--ranks` asks for it, run this command as so many processes and end with what became of them."""
+    from kgrun.runtime.collectives.ranks import STORE
+
+    if ranks is None or STORE in os.environ:
+        return
+    from kgrun.runtime.collectives.launch import launch
+
+    words = without_ranks(boundary.command_line())
+    if "-" in words:
+        raise UsageError(
+            "standard input is for one process", code="KG240", help="with --ranks give the graph as a file"
+        )
+    done = launch([sys.executable, "-P", "-m", "kgrun.cli", *words], ranks, limit, _environment())
+    if done.error is not None:
+        raise done.error
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(done.err)
+    boundary.write_stdout(done.out)
+    raise Finished(max(done.exits.values(), default=0))
+
+
+def _environment() -> dict[str, str]:
+    paths = [path or os.getcwd() for path in sys.path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def without_ranks(words: Sequence[str]) -> list[str]:
+    """The command line of one rank: without `--ranks`, and without the time limit that the launcher keeps."""
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in ("--ranks", "--timeout"):
+            skip = True
+        elif not word.startswith(("--ranks=", "--timeout=")):
+            kept.append(word)
+    return kept
+
+
+class Team:
+    """This process as a rank of a job, for one command."""
+
+    def __init__(self, info: RankInfo, limit: float | None) -> None:
+        self.info, self._limit = info, limit
+        self._world: World | None = None
+        self._read: KernelGraph | None = None
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0, which speaks for all."""
+        return self.info.rank == 0
+
+    def enter(self) -> None:
+        """Find the other ranks; from now on a failure here is told to them."""
+        from kgrun.runtime.collectives.world import enter
+
+        self._world = enter(self.info, self._limit)
+        boundary.on_failure(self._fail)
+
+    def _fail(self, error: KgrunError) -> None:
+        if self._world is not None:
+            self._world.fail(error)
+
+    def device(self, name: str, on_cpu: bool) -> str:
+        """The device that the user's `name` means here: the GPU of the local rank, unless one is named (S4)."""
+        if name in ("cuda", "auto") and not (name == "auto" and on_cpu):
+            return f"cuda:{self.info.local_rank}"
+        return "cpu" if name == "auto" else name
+
+    def loop(self, loop: Mapping[str, Any], on_cpu: bool) -> dict[str, Any]:
+        """How often to run: as often on every rank, which nothing that a rank measures may decide."""
+        if loop.get("duration") is not None:
+            raise UsageError(
+                "--duration is for one rank", code="KG240", help="give --iterations: all ranks run equally often"
+            )
+        fixed = dict(loop)
+        if not on_cpu:
+            fixed |= {"timing": "events", "roofline": False}
+            fixed["warmup"] = _RUNS_ON_CUDA if loop.get("warmup") is None else loop["warmup"]
+        return fixed
+
+    def greet(self, graph: KernelGraph, settings: Mapping[str, Any], loop: Mapping[str, Any]) -> None:
+        """Meet the others and see that all run the same."""
+        assert self._world is not None
+        graph = self._read or graph  # as the file has it: names of data may differ by rank
+        options = {key: repr(value) for key, value in {**settings, **loop}.items() if key not in ("device", "queues")}
+        text = graph.model_dump_json(by_alias=True, exclude_unset=True) + repr(sorted(options.items()))
+        kind = str(settings["device"]).partition(":")[0]
+        self._world.greet(hashlib.sha256(text.encode()).hexdigest(), kind)
+
+    def remember(self, graph: KernelGraph) -> None:
+        """What was read, to be compared with what the others read."""
+        self._read = graph
+
+    def dims(self, graph: KernelGraph) -> dict[str, int]:
+        """The dimensions that the job tells, where the file has none of that name."""
+        told = {"rank": self.info.rank, "world_size": self.info.size}
+        return {name: value for name, value in told.items() if name not in graph.dims}
+
+    def words(self, words: Sequence[str]) -> list[str]:
+        """`{rank}` and `{world_size}` in files that options name."""
+        return [self.path(word) for word in words]
+
+    def path(self, text: str) -> str:
+        """`text` with `{rank}` and `{world_size}` replaced."""
+        return placed(text, self.info.rank, self.info.size)
+
+    def folder(self, folder: str | None) -> str | None:
+        """Where this rank's outputs go: rank 0's to the folder itself."""
+        return folder if folder is None or self.first else str(Path(folder) / f"rank_{self.info.rank}")
+
+    def report(self, report: RunReport, error: KgrunError | None) -> RunReport:
+        """Rank 0's report with what all ranks found; every rank is done with its run when this returns.
+
+        Raises:
+            DeviceFault, TimeoutExpired: a rank did not get here.
+        """
+        from kgrun.runtime.collectives.summary import merged, told
+
+        assert self._world is not None
+        meeting, everyone = self._world.meeting, self._world.everyone
+        meeting.post("report", told(report), to=0)
+        meeting.gather("ran", error.exit if error is not None else 0, everyone, "ending the run")
+        if not self.first:
+            return report
+        return replace(report, ranks=merged(meeting.collect("report", everyone, "gathering reports")))
+
+    def leave(self) -> None:
+        """End together with the others; a rank that does not speak ends the process here."""
+        assert self._world is not None
+        self._world.finish()
+        boundary.on_failure(None)
+        if not self.first:
+            raise Finished(0)
+
+
+def find_team(timeout: float | None) -> Team | None:
+    """The job that this process is a rank of, None where it is alone. Forks: the rank is a child of its holder."""
+    if not any(name in os.environ for name in _VARIABLES):
+        return None
+    from kgrun.runtime.collectives.holder import hold
+    from kgrun.runtime.collectives.ranks import LIMIT, ranks_from_environment
+
+    info = ranks_from_environment()
+    if info is None:
+        return None
+    hold(info)
+    limit = os.environ.get(LIMIT)
+    return Team(info, float(limit) if limit else timeout)
+
+
+def at_rank(graph: KernelGraph, team: Team | None) -> KernelGraph:
+    """The graph with `{rank}` and `{world_size}` in names of data files replaced; by 0 and 1 in a process alone."""
+    rank, size = (0, 1) if team is None else (team.info.rank, team.info.size)
+    if team is not None:
+        team.remember(graph)
+    changed = {
+        name: spec.model_copy(update={"data": placed(spec.data, rank, size)})
+        for name, spec in graph.tensors.items()
+        if isinstance(spec.data, str) and "{" in spec.data
+    }
+    return graph.model_copy(update={"tensors": {**graph.tensors, **changed}}) if changed else graph
+
+
+def placed(text: str, rank: int, size: int) -> str:
+    """`text` with `{rank}` and `{world_size}` replaced."""
+    return text.replace("{rank}", str(rank)).replace("{world_size}", str(size))

@@ -1,0 +1,65 @@
+"""A process that holds a rank: MPI's own launcher ends a job as soon as one of its processes dies, before the others
+can say whose fault it was; so the rank is a child, and its parent stays until they have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+
+from kgrun.runtime.collectives import store
+from kgrun.runtime.collectives.ranks import RankInfo
+
+_STAY_SECONDS = 5.0  # for the other ranks to say what they have to
+
+
+def hold(info: RankInfo) -> None:
+    """Fork: return in the child, which is the rank; the parent waits for it and ends with its exit code."""
+    if not hasattr(os, "fork"):
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        os.setsid()  # what ends the holder's process group must not end the rank before it has spoken
+        die_with_parent()
+        return
+    code = 1
+    try:
+        code = _watch(child, info)
+    finally:
+        os._exit(code)
+
+
+def _watch(child: int, info: RankInfo) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code:
+        if info.store is not None and not info.hosted:
+            _tell(info, code)
+        time.sleep(_STAY_SECONDS)  # a launcher of kgrun's ends this sooner
+    return code if code >= 0 else 128 - code
+
+
+def _tell(info: RankInfo, code: int) -> None:
+    assert info.store is not None
+    found = store.connect(info.store, 1.0)
+    if found is not None:
+        line = {"from": info.rank, "token": info.token, store.STATUS: code}
+        with contextlib.suppress(OSError), found:
+            found.sendall(json.dumps(line).encode() + b"\n")
+
+
+def die_with_parent() -> None:
+    """Have this process killed when its parent ends, where the system can."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

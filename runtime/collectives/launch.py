@@ -1,0 +1,211 @@
+"""Start N ranks of one command on this host through mpiexec, watch them, and say what became of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, KgrunError, TimeoutExpired
+from kgrun.runtime.collectives import store
+from kgrun.runtime.collectives.holder import die_with_parent
+from kgrun.runtime.collectives.ranks import LIMIT, STORE, TOKEN
+from kgrun.runtime.collectives.store import Store
+from kgrun.runtime.collectives.world import START_SECONDS
+
+_LAST_WORDS_S = 2.0  # from the first failure to the last rank's word
+_MARGIN = 0.85  # of the time limit for ranks to notice by themselves who is late
+_WITHOUT = ("KGRUN_RANKS", "KGRUN_TIMEOUT")
+
+
+@dataclass(slots=True)
+class Launched:
+    """What became of a job.
+
+    Attributes:
+        out, err: what its ranks printed.
+        error: why it failed; None where it did not.
+        exits: exit code of each rank as far as it is known; negative: the signal that ended it.
+    """
+
+    out: str = ""
+    err: str = ""
+    error: KgrunError | None = None
+    exits: dict[int, int] = field(default_factory=dict)
+
+
+def launch(
+    command: Sequence[str], ranks: int, limit: float | None, environ: Mapping[str, str] | None = None
+) -> Launched:
+    """Run `command` as `ranks` processes; when this returns none of them is left.
+
+    Args:
+        limit: seconds for the whole; None: no limit, but a minute for all ranks to come.
+
+    Raises:
+        DeviceUnavailable: KG707 where there is no mpiexec.
+    """
+    here = os.path.dirname(sys.executable)
+    mpiexec = shutil.which("mpiexec", path=here + os.pathsep + os.environ.get("PATH", ""))
+    if mpiexec is None:
+        help = "pip install 'kgrun[mpi]' brings mpi4py and MPICH"
+        raise DeviceUnavailable("--ranks needs MPI's mpiexec, and there is none", code="KG707", help=help)
+    token = secrets.token_hex(16)
+    meeting = Store("127.0.0.1", 0, token, ranks)
+    env = {k: v for k, v in (os.environ if environ is None else environ).items() if k not in _WITHOUT}
+    env |= {STORE: f"127.0.0.1:{meeting.address[1]}", TOKEN: token}
+    env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+    if limit is not None:
+        env[LIMIT] = str(limit * _MARGIN)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            [mpiexec, "-n", str(ranks), *command],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env,
+            start_new_session=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
+        job = _Job(meeting, process, ranks, limit)
+        try:
+            job.watch()
+        finally:
+            job.end()
+        found = Launched(_text(out), _text(err), exits=job.exits())
+    found.error = job.verdict(found.err)
+    return found
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return str(file.read().decode("utf-8", "replace"))
+
+
+class _Job:
+    def __init__(self, meeting: Store, process: subprocess.Popen[bytes], ranks: int, limit: float | None) -> None:
+        self._store, self._process, self._ranks, self._limit = meeting, process, ranks, limit
+        self._late: list[int] | None = None
+        self._started = time.monotonic()
+
+    def watch(self) -> None:
+        """Until all ranks have ended, or the time has."""
+        first_failure = None
+        while self._process.poll() is None:
+            self._store.wait(0.02, lambda: False)
+            now = time.monotonic()
+            heard = self._store.heard
+            over = [r for r in heard if heard[r].keys() & {store.BYE, store.FAILED, store.GONE, store.STATUS}]
+            if self._store.events() or any(store.STATUS in heard[r] for r in heard):
+                first_failure = first_failure or now
+                told = [r for r in over if store.BYE in heard[r] or store.STATUS in heard[r]]
+                if len(told) == self._ranks or (len(over) == self._ranks and now - first_failure > _LAST_WORDS_S):
+                    return
+            waited = now - self._started
+            if self._limit is not None and waited > self._limit:
+                self._late = [rank for rank in heard if rank not in over]
+                return
+            absent = [rank for rank in heard if store.HELLO not in heard[rank]]
+            if absent and waited > (START_SECONDS if self._limit is None else self._limit):
+                self._late = absent
+                return
+
+    def end(self) -> None:
+        """Leave nothing running: mpiexec's group, and every rank that said who it is."""
+        if self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        deadline = time.monotonic() + 5.0
+        for heard in self._store.heard.values():
+            pid = (heard.get(store.HELLO) or {}).get("pid")
+            if pid is not None:
+                _kill(int(pid), deadline)
+        self._store.close()
+
+    def exits(self) -> dict[int, int]:
+        """Exit codes by rank, as far as they are known."""
+        found = {}
+        for rank, heard in self._store.heard.items():
+            if store.STATUS in heard:
+                found[rank] = heard[store.STATUS]
+            elif store.FAILED in heard:
+                found[rank] = heard[store.FAILED]["exit"]
+            elif store.BYE in heard:
+                found[rank] = heard[store.BYE]
+        return found
+
+    def verdict(self, err: str) -> KgrunError | None:
+        """The one error that tells what happened, None where all went well."""
+        heard = self._store.heard
+        failed = {rank: words[store.FAILED] for rank, words in heard.items() if store.FAILED in words}
+        exits = self.exits()
+        details: dict[str, object] = {"exits": {str(rank): code for rank, code in sorted(exits.items())}}
+        died = [r for r in heard if r not in failed and (store.GONE in heard[r] or exits.get(r, 0) < 0)]
+        if died:
+            rank = died[0]
+            how = f"was ended by {signal.Signals(-exits[rank]).name}" if exits.get(rank, 0) < 0 else "ended"
+            text = f"rank {rank} {how} before the run was over"
+            return DeviceFault(text, code="KG620", help=_last_line(err), details=details | {"rank": rank})
+        own = {rank: error for rank, error in failed.items() if error["code"] not in ("KG620", "KG904")}
+        if own:
+            return _own_fault(own, self._ranks, details)
+        if failed:
+            rank, error = next(iter(failed.items()))
+            kind = TimeoutExpired if error["exit"] == TimeoutExpired.exit else DeviceFault
+            return kind(
+                error["message"], code=error["code"], help=error["help"], details=error.get("details", {}) | details
+            )
+        if self._late is not None:
+            names = ", ".join(map(str, self._late))
+            limit = START_SECONDS if self._limit is None else self._limit
+            text = f"the time limit of {limit:g} s has passed, and rank {names} had not ended"
+            rank0 = self._late[0] if self._late else None
+            return TimeoutExpired(text, code="KG904", help="raise --timeout", details=details | {"rank": rank0})
+        silent = [rank for rank in heard if store.BYE not in heard[rank]]
+        if silent:
+            rank = silent[0]
+            text = f"rank {rank} ended before it met the others"
+            return DeviceFault(text, code="KG620", help=_last_line(err), details=details | {"rank": rank})
+        return None
+
+
+def _own_fault(own: Mapping[int, Mapping[str, Any]], ranks: int, details: dict[str, object]) -> KgrunError:
+    """What one rank found wrong; where all say the same, just that."""
+    rank, error = next(iter(own.items()))
+    known = {kind.exit: kind for kind in KgrunError.__subclasses__()}
+    more = {**error.get("details", {}), **details}
+    shared = error["code"] in ("KG621", "KG622", "KG623")  # they name the rank already
+    if shared or (len(own) == ranks and len({each["message"] for each in own.values()}) == 1):
+        kind = known.get(error["exit"], DeviceFault)
+        return kind(error["message"], code=error["code"], where=error["where"], help=error["help"], details=more)
+    text = f"rank {rank} failed: {error['message']} [{error['code']}]"
+    return DeviceFault(text, code="KG620", where=error["where"], help=error["help"], details=more | {"rank": rank})
+
+
+def _last_line(text: str) -> str | None:
+    lines = [
+        line for line in text.strip().splitlines() if line and not line.startswith(("=", "This typically", "Please"))
+    ]
+    return f"its last words: {lines[0]}" if lines else None
+
+
+def _kill(pid: int, deadline: float) -> None:
+    """End a rank, and wait until it has."""
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            return
+        if (
+            Path(f"/proc/{pid}/stat").exists()
+            and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        ):
+            return
+        time.sleep(0.01)

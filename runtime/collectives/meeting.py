@@ -1,0 +1,172 @@
+"""One rank's side of the store: agree on a value with others, learn who failed, say what it waits for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kgrun.graphs.errors import DeviceFault, KgrunError, TimeoutExpired
+from kgrun.runtime.collectives import store
+from kgrun.runtime.collectives.ranks import RankInfo
+
+
+class Meeting:
+    """The connection of a rank to the others.
+
+    Args:
+        limit: seconds that anything may be waited for.
+        details: what the hello says of this rank.
+
+    Raises:
+        TimeoutExpired: KG904 where nobody listens at the address.
+    """
+
+    def __init__(self, info: RankInfo, address: tuple[str, int], token: str, limit: float) -> None:
+        self.info, self.limit = info, limit
+        self._changed = threading.Condition()
+        self._values: dict[str, dict[int, Any]] = {}
+        self._waiting: dict[int, list[Any]] = {}
+        self._ended: dict[int, store.Message] = {}
+        self._closed = False
+        found = store.connect(address, limit)
+        if found is None:
+            text = f"rank {info.rank} waited {limit:g} s for rank 0: nobody listens at {address[0]}:{address[1]}"
+            raise TimeoutExpired(text, code="KG904", help="start all ranks, or raise --timeout", details={"rank": 0})
+        self._socket: socket.socket = found
+        hello = {"pid": os.getpid(), "host": socket.gethostname()}
+        self._post({"token": token})
+        self._post({store.HELLO: hello})
+        threading.Thread(target=self._listen, daemon=True, name="kgrun-meeting").start()
+
+    def post(self, key: str, value: Any, to: int | None = None) -> None:
+        """Say a value; to every rank, or to rank `to`."""
+        with self._changed:
+            self._values.setdefault(key, {})[self.info.rank] = value
+        self._post({"key": key, "value": value} | ({} if to is None else {"to": to}))
+
+    def gather(self, key: str, value: Any, members: Sequence[int], doing: str, limit: float | None = None) -> list[Any]:
+        """The values that the members say under `key`, in their order, once all have.
+
+        Raises:
+            DeviceFault: KG620, a member failed or ended.
+            TimeoutExpired: KG904, one said nothing in time.
+        """
+        self.post(key, value)
+        return self.collect(key, members, doing, limit)
+
+    def collect(self, key: str, members: Sequence[int], doing: str, limit: float | None = None) -> list[Any]:
+        """As `gather`, without saying anything."""
+        deadline = time.monotonic() + (self.limit if limit is None else limit)
+        with self._changed:
+            while True:
+                said = self._values.get(key, {})
+                missing = [rank for rank in members if rank not in said]
+                if not missing:
+                    return [said[rank] for rank in members]
+                self._raise_trouble(missing, doing)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise late(missing, doing, self.limit if limit is None else limit)
+                self._changed.wait(left)
+
+    def check(self, members: Sequence[int], doing: str) -> None:
+        """DeviceFault KG620 where one of the members failed or ended."""
+        if self._ended:
+            with self._changed:
+                self._raise_trouble(members, doing)
+
+    def waits(self, what: Sequence[Any]) -> None:
+        """Say that this rank has been waiting for `what` for a while."""
+        self._post({"waits": list(what)})
+
+    def elsewhere(self, members: Sequence[int], what: Sequence[Any]) -> list[int]:
+        """The members that do not wait for `what` too."""
+        with self._changed:
+            return [r for r in members if r != self.info.rank and self._waiting.get(r) != list(what)]
+
+    def fail(self, error: KgrunError) -> None:
+        """Tell the others why this rank ends."""
+        self._post({store.FAILED: error.to_json()})
+        self._end()
+
+    def leave(self) -> None:
+        """Say good-bye: this rank has done its part."""
+        self._post({store.BYE: 0})
+        self._end()
+
+    def _end(self) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def _post(self, message: store.Message) -> None:
+        with contextlib.suppress(OSError):  # the listener notices
+            self._socket.sendall(json.dumps({"from": self.info.rank, **message}).encode() + b"\n")
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for line in self._socket.makefile("rb"):
+                message = json.loads(line)
+                with self._changed:
+                    self._take(message)
+                    self._changed.notify_all()
+        with self._changed:
+            self._ended.setdefault(-1, {store.GONE: True})
+            self._changed.notify_all()
+
+    def _take(self, message: store.Message) -> None:
+        rank = message["from"]
+        if "key" in message:
+            self._values.setdefault(message["key"], {})[rank] = message["value"]
+        elif "waits" in message:
+            self._waiting[rank] = message["waits"]
+        elif store.FAILED in message or store.GONE in message or store.BYE in message:
+            self._ended.setdefault(rank, message)
+
+    def _raise_trouble(self, members: Sequence[int], doing: str) -> None:
+        if self._closed:
+            return
+        for rank, message in self._ended.items():
+            if rank == self.info.rank or (store.BYE in message and rank not in members):
+                continue
+            if rank == -1:
+                if not any(store.GONE in m or store.FAILED in m for r, m in self._ended.items() if r != -1):
+                    raise DeviceFault(
+                        f"rank {self.info.rank} lost the other ranks while {doing}: who holds them together has ended",
+                        code="KG620", details={"rank": 0},
+                    )  # fmt: skip
+                continue
+            raise ended(rank, message, doing)
+
+
+def ended(rank: int, message: store.Message, doing: str) -> DeviceFault:
+    """The fault of the others when `rank` has ended."""
+    cause = message.get(store.FAILED)
+    if cause is not None and cause.get("details", {}).get("rank") not in (None, rank):  # it was told of another's
+        rank = cause["details"]["rank"]
+        why = f"rank {rank} failed or did not answer"
+    elif cause is not None:
+        why = f"rank {rank} failed: {cause['message']} [{cause['code']}]"
+    elif store.BYE in message:
+        why = f"rank {rank} was done and left"
+    else:
+        why = f"rank {rank} ended without a word"
+    help = "its own message says more; `--json` has it as `cause`"
+    return DeviceFault(f"{why}, while {doing}", code="KG620", help=help, details={"rank": rank, "cause": cause})
+
+
+def late(ranks: Sequence[int], doing: str, limit: float) -> TimeoutExpired:
+    """The error of a rank that waited for `ranks` too long."""
+    names = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+    return TimeoutExpired(
+        f"{names} did not come within {limit:g} s, while {doing}",
+        code="KG904",
+        help="look what that rank does; `--timeout` sets the time",
+        details={"rank": ranks[0] if ranks else None, "ranks": list(ranks)},
+    )

@@ -1,0 +1,198 @@
+"""This process as one rank of a job: its meeting with the others, and the engines that move data between them.
+
+A process is one rank, so there is one world in it at most; `current` finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kgrun.graphs.errors import DeviceFault, KgrunError, UsageError
+from kgrun.runtime.collectives import mpi
+from kgrun.runtime.collectives.communicator import Communicator, Request
+from kgrun.runtime.collectives.meeting import Meeting, late
+from kgrun.runtime.collectives.ranks import RankInfo
+from kgrun.runtime.collectives.store import Store
+
+START_SECONDS = 60.0  # for ranks to come, without --timeout
+WAIT_SECONDS = 600.0  # for a collective, without --timeout
+_SPIN_NS = 50_000
+_ANNOUNCE_S = 0.2
+_LONGEST_NAP_S = 0.002
+_current: World | None = None
+
+
+class World:
+    """The job as this rank sees it.
+
+    Args:
+        limit: seconds to wait for others; None: a minute for them to come, ten for a collective.
+
+    Attributes:
+        info: who this rank is.
+        meeting: with the other ranks.
+    """
+
+    def __init__(self, info: RankInfo, limit: float | None = None) -> None:
+        self.info = info
+        self._start = START_SECONDS if limit is None else limit
+        self._wait = WAIT_SECONDS if limit is None else limit
+        self._mpi: Any = None
+        self._store: Store | None = None
+        self._communicators: dict[tuple[int, ...], Communicator] = {}
+        self._agreed: dict[tuple[int, ...], int] = {}
+        address, token = info.store, info.token
+        if address is None:
+            address, token = self._meet_through_mpi()
+        elif info.hosted and info.rank == 0:
+            self._store = Store(address[0], address[1], token, info.size, listen="")
+        self.meeting = Meeting(info, address, token, self._start)
+        self.everyone = tuple(range(info.size))
+
+    def _meet_through_mpi(self) -> tuple[tuple[str, int], str]:
+        """MPI alone knows the other ranks: rank 0 opens the store and tells where."""
+        found: tuple[tuple[str, int], str] | None = None
+        world = self._started_mpi().COMM_WORLD
+        if self.info.rank == 0:
+            token = secrets.token_hex(16)
+            self._store = Store(socket.gethostname(), 0, token, self.info.size, listen="")
+            found = (self._store.address, token)
+        address, token = world.bcast(found)
+        return (address[0], address[1]), token
+
+    def _started_mpi(self) -> Any:
+        if self._mpi is None:
+            self._mpi = mpi.start()
+            size = self._mpi.COMM_WORLD.Get_size()
+            if size != self.info.size:
+                raise UsageError(
+                    f"MPI knows {size} ranks where there are {self.info.size}",
+                    code="KG278", help="start ranks on the CPU with `mpirun -n N`, `srun --mpi=pmi2` or `--ranks N`",
+                )  # fmt: skip
+        return self._mpi
+
+    def greet(self, digest: str, device: str) -> None:
+        """Meet all ranks, and see that they run the same.
+
+        Raises:
+            DeviceFault: KG621 for ranks that run another graph, or run it otherwise.
+            TimeoutExpired: KG904 for ranks that did not come.
+        """
+        missing = mpi.missing() if device == "cpu" else None
+        said = self.meeting.gather(
+            "greet", {"digest": digest, "device": device, "mpi": missing}, self.everyone, "meeting the other ranks"
+        )
+        for rank, each in enumerate(said):
+            if each["mpi"] is not None:
+                text = f"rank {rank} cannot take part: {each['mpi']}"
+                raise DeviceFault(text, code="KG623", help="pip install 'kgrun[mpi]' there", details={"rank": rank})
+        for key, what in (("digest", "runs another graph, or with other options"), ("device", "has another device")):
+            other = odd_one([each[key] for each in said])
+            if other is not None:
+                text = f"rank {other} {what} than the other ranks"
+                raise DeviceFault(text, code="KG621", help="give every rank one command", details={"rank": other})
+
+    def agreement(self, what: object, members: Sequence[int], node: str) -> Callable[[], None]:
+        """Tell the members what this rank is about to do; what comes back sees that all do the same.
+
+        That waits: DeviceFault KG622 names one that does otherwise, TimeoutExpired KG904 one that says nothing.
+        """
+        group = tuple(members)
+        turn = self._agreed[group] = self._agreed.get(group, 0) + 1
+        key = f"{'.'.join(map(str, group))}:{turn}"
+        self.meeting.post(key, [node, what])
+        return lambda: self._check_agreement(key, group, node)
+
+    def _check_agreement(self, key: str, group: tuple[int, ...], node: str) -> None:
+        said = self.meeting.collect(key, group, f"preparing {node!r}", self._wait)
+        other = odd_one(said)
+        if other is not None:
+            rank, mine = group[other], said[group.index(self.info.rank)]
+            text = f"rank {rank} disagrees on {node!r}: it has {said[other]}"
+            text += "" if rank == self.info.rank else f", and rank {self.info.rank} {mine}"
+            raise DeviceFault(text, code="KG622", details={"rank": rank})
+
+    def communicator(self, members: Sequence[int]) -> Communicator:
+        """The engine between these ranks on the CPU, made when it is first asked for."""
+        group = tuple(members)
+        if group not in self._communicators:
+            self._communicators[group] = mpi.MpiCommunicator(self._started_mpi(), group)
+        return self._communicators[group]
+
+    def wait(self, request: Request, members: Sequence[int], node: str, turn: int) -> None:
+        """Wait until `request` has ended.
+
+        Raises:
+            DeviceFault: KG620, a member ended meanwhile.
+            TimeoutExpired: KG904, members that never came.
+        """
+        started = time.perf_counter_ns()
+        nap, announced, what = 2e-5, False, [node, turn]
+        while not request.done():
+            waited = time.perf_counter_ns() - started
+            if waited < _SPIN_NS:
+                continue
+            time.sleep(nap)
+            nap = min(nap * 1.5, _LONGEST_NAP_S)
+            self.meeting.check(members, f"rank {self.info.rank} waits in {node!r}")
+            if not announced and waited > _ANNOUNCE_S * 1e9:
+                announced = True
+                self.meeting.waits(what)
+            if waited > self._wait * 1e9:
+                guilty = self.meeting.elsewhere(members, what) or [r for r in members if r != self.info.rank]
+                raise late(guilty, f"rank {self.info.rank} waits in {node!r}", self._wait)
+
+    def fail(self, error: KgrunError) -> None:
+        """Tell the others why this rank ends. What is under way is left as it is."""
+        self.meeting.fail(error)
+        self._end_store(2.0)
+
+    def finish(self) -> None:
+        """End well, together with the others."""
+        self.meeting.gather("end", 0, self.everyone, "ending")
+        if self._mpi is not None:
+            mpi.finish(self._mpi)
+        self.meeting.leave()
+        self._end_store(5.0)
+
+    def _end_store(self, patience: float) -> None:
+        if self._store is not None:
+            with contextlib.suppress(OSError):
+                self._store.close(patience)
+
+
+def odd_one(values: Sequence[object]) -> int | None:
+    """The first position whose value is not the most common one (of equally common ones, not the first)."""
+    counts = [sum(value == other for other in values) for value in values]
+    usual = values[counts.index(max(counts))]
+    return next((i for i, value in enumerate(values) if value != usual), None)
+
+
+def enter(info: RankInfo, limit: float | None = None) -> World:
+    """Make this process a rank of a job."""
+    global _current
+    _current = World(info, limit)
+    return _current
+
+
+def current() -> World | None:
+    """The world of this process, None where it is alone."""
+    return _current
+
+
+def current_for(members: Sequence[int], rank: int, node: str) -> World:
+    """The world that a graph bound for `rank` of `members` runs in; UsageError KG279 where it is another."""
+    world = _current
+    size, own = (1, 0) if world is None else (world.info.size, world.info.rank)
+    if world is None or max(members) >= size or rank != own:
+        raise UsageError(
+            f"{node!r} is for rank {rank} of {list(members)}, and this is rank {own} of {size}",
+            code="KG279",
+            help="start all ranks (`--ranks N`, mpirun), and leave rank and world_size to the launcher",
+        )
+    return world
