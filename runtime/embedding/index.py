@@ -2,7 +2,8 @@
 
 A table of slots by row number takes four bytes a row, finds a row without probing and is looked up for a whole batch at
 once. Among rows that no batch in hand needs, those go that were used longest ago: a log of the slots that each batch
-used is read from its old end; an entry whose slot was used again since is passed over.
+used is read from its old end; an entry whose slot was used again since is passed over. The passes over a whole batch are
+compiled where that is possible, and numpy's otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kgrun.graphs.errors import DoesNotFit
+from kgrun.runtime.hostloops import native
 
 Array = np.ndarray[Any, Any]
 _LOG_ROWS = 4  # the log is cleaned when it is so many times as long as the cache
@@ -41,6 +43,21 @@ class Lookup:
     outside: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What one pass over a batch finds: `found` has slots, -1 outside the table and -2 - i for row `missing[i]`.
+
+    `hit` are slots that it uses, each once, which the steps `before` used last; `hits` and `outside` count ids.
+    """
+
+    found: Array
+    missing: Array
+    hit: Array
+    before: Array
+    hits: int
+    outside: int
+
+
 class RowIndex:
     """The index of a cache of `rows` slots over tables of `vocabulary` rows."""
 
@@ -62,20 +79,13 @@ class RowIndex:
             DoesNotFit: KG408 where the batch alone has more rows than the cache; nothing has changed then.
         """
         step = self._step + 1
-        flat = ids.reshape(-1)
-        inside = (flat >= 0) & (flat < self.vocabulary)
-        known = flat if inside.all() else flat[inside]
-        slots = self._slot_of[known]
-        absent = slots < 0
-        hit = slots[~absent].astype(np.int64)
-        missing = self._distinct_rows(known[absent])
-        before = self._last[hit]
-        self._last[hit] = step
-        fresh = min(len(missing), self.rows - self._filled)
-        freed = self._oldest(len(missing) - fresh)
+        scan = self._scan(np.ascontiguousarray(ids).reshape(-1), step)
+        fresh = min(len(scan.missing), self.rows - self._filled)
+        freed = self._oldest(len(scan.missing) - fresh)
         if freed is None:
-            self._last[hit] = before
-            used = len(missing) + len(self._distinct_slots(hit))
+            self._slot_of[scan.missing] = -1
+            self._last[scan.hit] = scan.before
+            used = len(scan.missing) + len(scan.hit)
             raise DoesNotFit(
                 f"a batch uses {used:,} rows of a table of which {self.rows:,} are cached",
                 code="KG408",
@@ -83,19 +93,13 @@ class RowIndex:
                 details={"used": used, "rows": self.rows},
             )
         self._step = step
-        evicted = self._id_of[freed]
-        self._slot_of[evicted] = -1
-        places = np.concatenate((np.arange(self._filled, self._filled + fresh), freed))
+        places = np.concatenate((np.arange(self._filled, self._filled + fresh), freed)) if fresh else freed
         self._filled += fresh
-        self._slot_of[missing] = places
-        self._id_of[places] = missing
-        self._last[places] = step
-        used_slots = np.concatenate((self._distinct_slots(hit), places))
+        evicted = self._place(scan, places, fresh, step)
+        used_slots = np.concatenate((scan.hit, places))
         self._remember(step, used_slots)
-        found = np.full(flat.shape, -1, ids.dtype)
-        found[inside] = self._slot_of[known]
         return Lookup(
-            found.reshape(ids.shape), missing, places, evicted, freed, used_slots, len(hit), len(flat) - len(known)
+            scan.found.reshape(ids.shape), scan.missing, places, evicted, freed, used_slots, scan.hits, scan.outside
         )
 
     def resident(self) -> tuple[Array, Array]:
@@ -103,19 +107,52 @@ class RowIndex:
         slots = np.flatnonzero(self._id_of >= 0)
         return self._id_of[slots], slots
 
-    def _distinct_rows(self, rows: Array) -> Array:
-        """`rows`, none of them cached, each once: the last to sign for a row keeps it. Leaves the index as it was."""
+    def _scan(self, ids: Array, step: int) -> _Scan:
+        """One pass over the ids; those that hit are of this step from now on."""
+        if not native.available() or ids.dtype.itemsize not in (4, 8):
+            return self._scan_by_numpy(ids, step)
+        found = np.empty_like(ids)
+        missing, hit, before = np.empty((3, len(ids)), np.int64)
+        misses, slots, hits, outside = native.call(
+            "scan", ids, found, self._slot_of, self._last, step, missing, hit, before
+        )
+        return _Scan(found, missing[:misses], hit[:slots], before[:slots], hits, outside)
+
+    def _scan_by_numpy(self, ids: Array, step: int) -> _Scan:
+        inside = (ids >= 0) & (ids < self.vocabulary)
+        known = ids if inside.all() else ids[inside]
+        slots = self._slot_of[known]
+        absent = slots < 0
+        rows, hits = known[absent], slots[~absent]
+        # Each once: the last to sign for a row, or a slot, keeps it.
         signs = -2 - np.arange(len(rows), dtype=np.int32)
         self._slot_of[rows] = signs
-        kept: Array = rows[self._slot_of[rows] == signs].astype(np.int64)
-        self._slot_of[rows] = -1
-        return kept
+        missing = rows[self._slot_of[rows] == signs].astype(np.int64)
+        self._slot_of[missing] = -2 - np.arange(len(missing), dtype=np.int32)
+        order = np.arange(len(hits))
+        self._first[hits] = order
+        hit = hits[self._first[hits] == order].astype(np.int64)
+        before = self._last[hit]
+        self._last[hit] = step
+        found = np.full(len(ids), -1, ids.dtype)
+        found[inside] = self._slot_of[known]
+        return _Scan(found, missing, hit, before, len(hits), len(ids) - len(known))
 
-    def _distinct_slots(self, slots: Array) -> Array:
-        order = np.arange(len(slots))
-        self._first[slots] = order
-        kept: Array = slots[self._first[slots] == order]
-        return kept
+    def _place(self, scan: _Scan, places: Array, fresh: int, step: int) -> Array:
+        """Let missing rows have their places, all but the first `fresh` of which are taken; the rows that leave."""
+        found, missing = scan.found, scan.missing
+        if native.available() and found.dtype.itemsize in (4, 8):
+            evicted: Array = np.empty(len(places) - fresh, np.int64)
+            native.call("place", found, missing, places, fresh, evicted, self._slot_of, self._id_of, self._last, step)
+            return evicted
+        evicted = self._id_of[places[fresh:]]
+        self._slot_of[evicted] = -1
+        self._slot_of[missing] = places
+        self._id_of[places] = missing
+        self._last[places] = step
+        open_ = found < -1
+        found[open_] = places[-2 - found[open_]]
+        return evicted
 
     def _oldest(self, count: int) -> Array | None:
         """So many slots that were used longest ago; None, and nothing changed, where there are not so many."""

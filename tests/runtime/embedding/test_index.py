@@ -50,8 +50,16 @@ class Model:
     rows=st.integers(1, 12),
     batches=st.lists(st.lists(st.integers(-3, 33), min_size=1, max_size=14), min_size=1, max_size=30),
     dtype=st.sampled_from(["int32", "int64"]),
+    compiled=st.booleans(),
 )
-def test_S154_hits_misses_and_evictions(rows: int, batches: list[list[int]], dtype: str) -> None:
+def test_S154_hits_misses_and_evictions(rows: int, batches: list[list[int]], dtype: str, compiled: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KGRUN_NATIVE", str(int(compiled)))
+        follow(rows, batches, dtype)
+
+
+def follow(rows: int, batches: list[list[int]], dtype: str) -> None:
+    """The index and the model over the same batches."""
     index, model = RowIndex(30, rows), Model(30, rows)
     for batch in batches:
         ids = np.array(batch, dtype)
