@@ -330,6 +330,8 @@ class Work:
                 settings["dims"] = self.team.dims(graph) | settings["dims"]
             session = open_session(graph, values=given, tell=tell, **settings)
         with session, phase("running", output):
+            if self.team is not None:
+                self.team.settle()
             # Nothing that an earlier run left may pass for what is compared.
             report = session.run(given, poison=self.expectation.file is not None, **self.loop)
             wanted = self.expectation.read(report.program.graph)
