@@ -143,25 +143,25 @@ class Team:
         """Where this rank's outputs go: rank 0's to the folder itself."""
         return folder if folder is None or self.first else str(Path(folder) / f"rank_{self.info.rank}")
 
-    def report(self, report: RunReport, error: KgrunError | None) -> RunReport:
-        """Rank 0's report with what all ranks found; every rank is done with its run when this returns.
+    def ran(self) -> None:
+        """Wait until every rank is done with its runs: what is written from now on is of a run that went well.
 
         Raises:
             DeviceFault, TimeoutExpired: a rank did not get here.
         """
-        from kgrun.runtime.collectives.summary import merged, told
         from kgrun.runtime.collectives.world import WAIT_SECONDS
+
+        assert self._world is not None
+        limit = WAIT_SECONDS if self._limit is None else None
+        self._world.meeting.gather("ran", 0, self._world.everyone, "ending the run", limit)
+
+    def report(self, report: RunReport) -> RunReport:
+        """Rank 0's report with what all ranks found."""
+        from kgrun.runtime.collectives.summary import merged, told
 
         assert self._world is not None
         meeting, everyone = self._world.meeting, self._world.everyone
         meeting.post("report", told(report), to=0)
-        meeting.gather(
-            "ran",
-            error.exit if error is not None else 0,
-            everyone,
-            "ending the run",
-            WAIT_SECONDS if self._limit is None else None,
-        )
         if not self.first:
             return report
         return replace(report, ranks=merged(meeting.collect("report", everyone, "gathering reports")))

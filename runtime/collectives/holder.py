@@ -20,11 +20,19 @@ _STAY_SECONDS = 5.0  # for the other ranks to say what they have to
 
 
 _holder: int | None = None
+_release: int | None = None  # write end of the pipe on which the rank says that it ended well
 
 
 def held_by() -> int:
     """The process that holds this rank; the rank itself where nobody does."""
     return os.getpid() if _holder is None else _holder
+
+
+def release() -> None:
+    """Say that this rank has ended well, whatever its exit code."""
+    if _release is not None:
+        with contextlib.suppress(OSError):
+            os.write(_release, b"!")
 
 
 def hold(info: RankInfo, limit: float | None = None) -> None:
@@ -36,20 +44,24 @@ def hold(info: RankInfo, limit: float | None = None) -> None:
         return
     sys.stdout.flush()
     sys.stderr.flush()
+    reader, writer = os.pipe()
     parent, child = os.getpid(), os.fork()
     if child == 0:
+        os.close(reader)
+        globals()["_release"] = writer
         globals()["_holder"] = parent
         os.setsid()  # what ends the holder's process group must not end the rank before it has spoken
         die_with_parent()
         return
+    os.close(writer)
     code = 1
     try:
-        code = _watch(child, info, limit)
+        code = _watch(child, info, limit, reader)
     finally:
         os._exit(code)
 
 
-def _watch(child: int, info: RankInfo, limit: float | None) -> int:
+def _watch(child: int, info: RankInfo, limit: float | None, reader: int) -> int:
     late = False
 
     def end(*_: object) -> None:
@@ -65,7 +77,8 @@ def _watch(child: int, info: RankInfo, limit: float | None) -> int:
     _, status = os.waitpid(child, 0)
     signal.setitimer(signal.ITIMER_REAL, 0)
     code = os.waitstatus_to_exitcode(status)
-    if code:
+    well = os.read(reader, 1) == b"!"  # MPI was finalised: its launcher misses nothing
+    if code or not well:
         if info.store is not None and not info.hosted:
             _tell(info, code)
         time.sleep(_STAY_SECONDS)  # a launcher of kgrun's ends this sooner

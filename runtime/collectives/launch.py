@@ -142,7 +142,8 @@ class _Job:
         details: dict[str, object] = {"exits": {str(rank): code for rank, code in sorted(exits.items())}}
         died = [r for r in heard if r not in failed and (store.GONE in heard[r] or exits.get(r, 0) < 0)]
         if died:
-            rank = died[0]
+            order = [rank for rank, _ in self._store.events()]
+            rank = min(died, key=lambda r: order.index(r) if r in order else len(order))
             how = f"was ended by {signal.Signals(-exits[rank]).name}" if exits.get(rank, 0) < 0 else "ended"
             text = f"rank {rank} {how} before the run was over"
             return DeviceFault(text, code="KG620", help=_last_line(err), details=details | {"rank": rank})

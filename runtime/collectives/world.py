@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kgrun.graphs.errors import DeviceFault, KgrunError, UsageError
-from kgrun.runtime.collectives import mpi
+from kgrun.runtime.collectives import holder, mpi
 from kgrun.runtime.collectives.communicator import Communicator, Request
 from kgrun.runtime.collectives.meeting import Meeting, late
 from kgrun.runtime.collectives.ranks import RankInfo
@@ -175,6 +175,7 @@ class World:
         if self._mpi is not None:
             mpi.finish(self._mpi)
         self.meeting.leave()
+        holder.release()
         self._end_store(5.0)
 
     def _end_store(self, patience: float) -> None:
