@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +121,11 @@ class Team:
         """What was read, to be compared with what the others read."""
         self._read = graph
 
+    def settle(self) -> None:
+        """See, before the first run, that all ranks are about to do the same."""
+        assert self._world is not None
+        self._world.settle()
+
     def dims(self, graph: KernelGraph) -> dict[str, int]:
         """The dimensions that the job tells, where the file has none of that name."""
         told = {"rank": self.info.rank, "world_size": self.info.size}
@@ -137,18 +143,25 @@ class Team:
         """Where this rank's outputs go: rank 0's to the folder itself."""
         return folder if folder is None or self.first else str(Path(folder) / f"rank_{self.info.rank}")
 
-    def report(self, report: RunReport, error: KgrunError | None) -> RunReport:
-        """Rank 0's report with what all ranks found; every rank is done with its run when this returns.
+    def ran(self) -> None:
+        """Wait until every rank is done with its runs: what is written from now on is of a run that went well.
 
         Raises:
             DeviceFault, TimeoutExpired: a rank did not get here.
         """
+        from kgrun.runtime.collectives.world import WAIT_SECONDS
+
+        assert self._world is not None
+        limit = WAIT_SECONDS if self._limit is None else None
+        self._world.meeting.gather("ran", 0, self._world.everyone, "ending the run", limit)
+
+    def report(self, report: RunReport) -> RunReport:
+        """Rank 0's report with what all ranks found."""
         from kgrun.runtime.collectives.summary import merged, told
 
         assert self._world is not None
         meeting, everyone = self._world.meeting, self._world.everyone
         meeting.post("report", told(report), to=0)
-        meeting.gather("ran", error.exit if error is not None else 0, everyone, "ending the run")
         if not self.first:
             return report
         return replace(report, ranks=merged(meeting.collect("report", everyone, "gathering reports")))
@@ -172,9 +185,10 @@ def find_team(timeout: float | None) -> Team | None:
     info = ranks_from_environment()
     if info is None:
         return None
-    hold(info)
-    limit = os.environ.get(LIMIT)
-    return Team(info, float(limit) if limit else timeout)
+    until = os.environ.get(LIMIT)
+    limit = max(0.1, float(until) - time.time()) if until else timeout
+    hold(info, limit)
+    return Team(info, limit)
 
 
 def at_rank(graph: KernelGraph, team: Team | None) -> KernelGraph:

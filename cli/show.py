@@ -42,9 +42,11 @@ def sections(report: RunReport, verbose: bool) -> Iterator[Table | str]:
     from kgrun.cli.render import memory as memory_part
     from kgrun.cli.render.checks import check_sections
     from kgrun.cli.render.offload import offload_sections
+    from kgrun.cli.render.ranks import rank_sections
 
     yield timing.head_line(report)
     yield from timing.timing_sections(report, verbose)
+    yield from rank_sections(report)
     yield from memory_part.memory_sections(report.program, report.plan, report.measured_peak_bytes)
     yield from offload_sections(report.program, report)
     yield from memory_part.decision_sections(report.program.decisions)

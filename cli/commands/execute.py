@@ -232,7 +232,7 @@ def command(
         report, error = after.run(output)
     cold = make_cold_report(report, after.phases.spent, started - STARTED) if cold_report else None
     if team is not None:
-        report = team.report(report, error)
+        report = team.report(report)
         output_dir = team.folder(output_dir)
         save_outputs, trace = (save_outputs, trace) if team.first else (None, None)
     Saving(output_dir, save_outputs, trace).write(report)
@@ -296,8 +296,12 @@ class Work:
                 settings["dims"] = self.team.dims(graph) | settings["dims"]
             session = open_session(graph, values=given, tell=tell, **settings)
         with session, phase("running", output):
+            if self.team is not None:
+                self.team.settle()
             # Nothing that an earlier run left may pass for what is compared.
             report = session.run(given, poison=self.expectation.file is not None, **self.loop)
+            if self.team is not None:
+                self.team.ran()
             wanted = self.expectation.read(report.program.graph)
             report = self.parameters.write(session, report)
             problem: KgrunError | None = None

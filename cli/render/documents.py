@@ -12,6 +12,7 @@ from kgrun.cli.render.lifetimes import bytes_by_class, live_at
 from kgrun.cli.render.measured import measured_members, timed_members
 from kgrun.cli.render.offload import offload_row
 from kgrun.cli.render.pool import pool_member
+from kgrun.cli.render.ranks import rank_members
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import format_path
 from kgrun.graphs.version import __version__
@@ -150,6 +151,7 @@ def run_document(report: RunReport, samples: bool = False) -> Row:
         "kernels_ns": timed_sum(report.steps),
         **measured_members(report),
         **feed_members(report),
+        **rank_members(report),
         "upload": members(report.upload),
         "download": members(report.download),
         "phases_ns": dict(report.phases_ns),

@@ -16,6 +16,7 @@ from kgrun.cli.render.schema_parts import (
     ref,
     rows,
 )
+from kgrun.cli.render.schema_ranks import RANKS
 
 
 def _said(schema: Schema, text: str) -> Schema:
@@ -72,6 +73,7 @@ MEASURED: dict[str, Schema] = {
     ),
     "advice": _said(rows(record({"code": STRING, "message": STRING})), "what the numbers say to do next"),
     **FEEDS,
+    **RANKS,
 }
 TIMED: dict[str, Schema] = {
     "floor_ns": _said(COUNT, "what the row's method says of a kernel that does nothing; 0: not measured"),

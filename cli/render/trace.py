@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.lifetimes import live_dynamic_bytes
+from kgrun.cli.render.ranks import rank_events
 from kgrun.graphs.version import __version__
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ Event = dict[str, Any]
 
 def trace_text(report: RunReport) -> str:
     """The trace as JSON text, an event a line."""
-    events = [*_metadata(report), *_steps(report), *_memory(report)]
+    events = [*_metadata(report), *_steps(report), *_memory(report), *rank_events(report, PROCESS)]
     about = {
         "kgrun": __version__,
         "graph": report.program.graph.source.name,

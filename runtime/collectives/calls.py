@@ -38,16 +38,13 @@ def prepare(call: LibraryCall, address: Address) -> Callable[[], None]:
     targets = [(place, n * size) for place, n in zip(places[count:], config["result_counts"], strict=False)]
     together = fused(call.routine, sources, targets, size)
     pair = call.routine in ("send", "receive")
-    agreed = None
     if not pair:  # of a pair each side has its own sizes: they are compared when the bytes come
         same = {key: config[key] for key in ("dtype", "counts", "reduction", "root") if key in config}
-        agreed = world.agreement([call.routine, same, together], members, node)
+        world.propose([call.routine, same, together], members, node)
     engine = world.communicator(world.everyone if pair else members)
     if together:
         sources, targets = [_whole(sources)], [_whole(targets)]
-    calls = _Calls(world, engine, call.routine, config, sources, targets)
-    calls.agreed = agreed
-    return calls.run
+    return _Calls(world, engine, call.routine, config, sources, targets).run
 
 
 def _whole(spans: Spans) -> tuple[int, int]:
@@ -78,7 +75,6 @@ class _Calls:
         self._world, self._config = world, config
         self._members, self._node, self._turn = config["members"], config["node"], 0
         self._sending: list[Request] = []
-        self.agreed: Callable[[], None] | None = None  # to be called before the first run
         start = getattr(self, f"_{routine}")
         pairs: Sequence[tuple[Any, Any]]
         if routine == "barrier":
@@ -93,9 +89,7 @@ class _Calls:
 
     def run(self) -> None:
         """Do it once."""
-        if self.agreed is not None:
-            self.agreed()
-            self.agreed = None
+        self._world.settle()
         self._turn += 1
         started = [step() for step in self._steps]
         for request, after in started:

@@ -11,39 +11,79 @@ import signal
 import sys
 import time
 
+from kgrun.graphs.errors import TimeoutExpired
 from kgrun.runtime.collectives import store
 from kgrun.runtime.collectives.ranks import RankInfo
 
+_GRACE_SECONDS = 2.0
 _STAY_SECONDS = 5.0  # for the other ranks to say what they have to
 
 
-def hold(info: RankInfo) -> None:
-    """Fork: return in the child, which is the rank; the parent waits for it and ends with its exit code."""
+_holder: int | None = None
+_release: int | None = None  # write end of the pipe on which the rank says that it ended well
+
+
+def held_by() -> int:
+    """The process that holds this rank; the rank itself where nobody does."""
+    return os.getpid() if _holder is None else _holder
+
+
+def release() -> None:
+    """Say that this rank has ended well, whatever its exit code."""
+    if _release is not None:
+        with contextlib.suppress(OSError):
+            os.write(_release, b"!")
+
+
+def hold(info: RankInfo, limit: float | None = None) -> None:
+    """Fork: return in the child, which is the rank; the parent waits for it and ends with its exit code.
+
+    A rank that is still there `limit` seconds from now is ended, once it had time to end by itself; the exit is then 9.
+    """
     if not hasattr(os, "fork"):
         return
     sys.stdout.flush()
     sys.stderr.flush()
-    child = os.fork()
+    reader, writer = os.pipe()
+    parent, child = os.getpid(), os.fork()
     if child == 0:
+        os.close(reader)
+        globals()["_release"] = writer
+        globals()["_holder"] = parent
         os.setsid()  # what ends the holder's process group must not end the rank before it has spoken
         die_with_parent()
         return
+    os.close(writer)
     code = 1
     try:
-        code = _watch(child, info)
+        code = _watch(child, info, limit, reader)
     finally:
         os._exit(code)
 
 
-def _watch(child: int, info: RankInfo) -> int:
+def _watch(child: int, info: RankInfo, limit: float | None, reader: int) -> int:
+    late = False
+
+    def end(*_: object) -> None:
+        nonlocal late
+        late = True
+        os.kill(child, signal.SIGKILL)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: os.kill(child, number))
+    if limit is not None:
+        signal.signal(signal.SIGALRM, end)
+        signal.setitimer(signal.ITIMER_REAL, limit + _GRACE_SECONDS)
     _, status = os.waitpid(child, 0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
     code = os.waitstatus_to_exitcode(status)
-    if code:
+    well = os.read(reader, 1) == b"!"  # MPI was finalised: its launcher misses nothing
+    if code or not well:
         if info.store is not None and not info.hosted:
             _tell(info, code)
         time.sleep(_STAY_SECONDS)  # a launcher of kgrun's ends this sooner
+    if late:
+        return TimeoutExpired.exit
     return code if code >= 0 else 128 - code
 
 

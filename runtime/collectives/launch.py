@@ -24,6 +24,7 @@ from kgrun.runtime.collectives.store import Store
 from kgrun.runtime.collectives.world import START_SECONDS
 
 _LAST_WORDS_S = 2.0  # from the first failure to the last rank's word
+_END_S = 5.0
 _MARGIN = 0.85  # of the time limit for ranks to notice by themselves who is late
 _WITHOUT = ("KGRUN_RANKS", "KGRUN_TIMEOUT")
 
@@ -66,7 +67,7 @@ def launch(
     env |= {STORE: f"127.0.0.1:{meeting.address[1]}", TOKEN: token}
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     if limit is not None:
-        env[LIMIT] = str(limit * _MARGIN)
+        env[LIMIT] = str(time.time() + limit * _MARGIN)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             [mpiexec, "-n", str(ranks), *command],
@@ -76,16 +77,20 @@ def launch(
         job = _Job(meeting, process, ranks, limit)
         try:
             job.watch()
+            heard = meeting.snapshot()  # before the rest is ended, which is nobody's fault
         finally:
             job.end()
-        found = Launched(_text(out), _text(err), exits=job.exits())
-    found.error = job.verdict(found.err)
+        found = Launched(_text(out), _text(err), exits=_exits(heard))
+    found.error = job.verdict(heard, found.err)
     return found
 
 
 def _text(file: Any) -> str:
     file.seek(0)
     return str(file.read().decode("utf-8", "replace"))
+
+
+Heard = Mapping[int, Mapping[str, Any]]
 
 
 class _Job:
@@ -105,7 +110,7 @@ class _Job:
             if self._store.events() or any(store.STATUS in heard[r] for r in heard):
                 first_failure = first_failure or now
                 told = [r for r in over if store.BYE in heard[r] or store.STATUS in heard[r]]
-                if len(told) == self._ranks or (len(over) == self._ranks and now - first_failure > _LAST_WORDS_S):
+                if len(told) == self._ranks or now - first_failure > _LAST_WORDS_S:
                     return
             waited = now - self._started
             if self._limit is not None and waited > self._limit:
@@ -117,39 +122,28 @@ class _Job:
                 return
 
     def end(self) -> None:
-        """Leave nothing running: mpiexec's group, and every rank that said who it is."""
+        """Leave nothing running: mpiexec, all that came from it, and every rank that said who it is."""
+        hellos = [heard[store.HELLO] for heard in self._store.heard.values() if store.HELLO in heard]
+        ours = [int(pid) for hello in hellos for pid in (hello["pid"], hello["holder"])]
         if self._process.poll() is None:
+            ours += _descendants(self._process.pid)
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        deadline = time.monotonic() + 5.0
-        for heard in self._store.heard.values():
-            pid = (heard.get(store.HELLO) or {}).get("pid")
-            if pid is not None:
-                _kill(int(pid), deadline)
+        deadline = time.monotonic() + _END_S
+        for pid in ours:
+            _kill(pid, deadline)
         self._store.close()
 
-    def exits(self) -> dict[int, int]:
-        """Exit codes by rank, as far as they are known."""
-        found = {}
-        for rank, heard in self._store.heard.items():
-            if store.STATUS in heard:
-                found[rank] = heard[store.STATUS]
-            elif store.FAILED in heard:
-                found[rank] = heard[store.FAILED]["exit"]
-            elif store.BYE in heard:
-                found[rank] = heard[store.BYE]
-        return found
-
-    def verdict(self, err: str) -> KgrunError | None:
+    def verdict(self, heard: Heard, err: str) -> KgrunError | None:
         """The one error that tells what happened, None where all went well."""
-        heard = self._store.heard
         failed = {rank: words[store.FAILED] for rank, words in heard.items() if store.FAILED in words}
-        exits = self.exits()
+        exits = _exits(heard)
         details: dict[str, object] = {"exits": {str(rank): code for rank, code in sorted(exits.items())}}
         died = [r for r in heard if r not in failed and (store.GONE in heard[r] or exits.get(r, 0) < 0)]
         if died:
-            rank = died[0]
+            order = [rank for rank, _ in self._store.events()]
+            rank = min(died, key=lambda r: order.index(r) if r in order else len(order))
             how = f"was ended by {signal.Signals(-exits[rank]).name}" if exits.get(rank, 0) < 0 else "ended"
             text = f"rank {rank} {how} before the run was over"
             return DeviceFault(text, code="KG620", help=_last_line(err), details=details | {"rank": rank})
@@ -174,6 +168,19 @@ class _Job:
             text = f"rank {rank} ended before it met the others"
             return DeviceFault(text, code="KG620", help=_last_line(err), details=details | {"rank": rank})
         return None
+
+
+def _exits(heard: Heard) -> dict[int, int]:
+    """Exit codes by rank, as far as they are known."""
+    found = {}
+    for rank, said in heard.items():
+        if store.STATUS in said:
+            found[rank] = said[store.STATUS]
+        elif store.FAILED in said:
+            found[rank] = said[store.FAILED]["exit"]
+        elif store.BYE in said:
+            found[rank] = said[store.BYE]
+    return found
 
 
 def _own_fault(own: Mapping[int, Mapping[str, Any]], ranks: int, details: dict[str, object]) -> KgrunError:
@@ -203,9 +210,26 @@ def _kill(pid: int, deadline: float) -> None:
             os.kill(pid, signal.SIGKILL)
         except OSError:
             return
-        if (
-            Path(f"/proc/{pid}/stat").exists()
-            and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        ):
+        if _status(pid)[:1] == ["Z"]:
             return
         time.sleep(0.01)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Children of `pid`, and theirs, as far as the system tells."""
+    parents = {int(path.name): _status(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    found, queue = [], [pid]
+    while queue:
+        parent = str(queue.pop())
+        children = [child for child, status in parents.items() if status[1:2] == [parent]]
+        found += children
+        queue += children
+    return found
+
+
+def _status(pid: int) -> list[str]:
+    """State and parent of a process; nothing where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:2]
+    except OSError:
+        return []

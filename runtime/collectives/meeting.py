@@ -8,11 +8,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kgrun.graphs.errors import DeviceFault, KgrunError, TimeoutExpired
-from kgrun.runtime.collectives import store
+from kgrun.runtime.collectives import holder, store
 from kgrun.runtime.collectives.ranks import RankInfo
 
 
@@ -20,15 +20,15 @@ class Meeting:
     """The connection of a rank to the others.
 
     Args:
-        limit: seconds that anything may be waited for.
-        details: what the hello says of this rank.
+        patience: says how many seconds the others may be waited for from now on.
 
     Raises:
         TimeoutExpired: KG904 where nobody listens at the address.
     """
 
-    def __init__(self, info: RankInfo, address: tuple[str, int], token: str, limit: float) -> None:
-        self.info, self.limit = info, limit
+    def __init__(self, info: RankInfo, address: tuple[str, int], token: str, patience: Callable[[], float]) -> None:
+        self.info, self._patience = info, patience
+        limit = patience()
         self._changed = threading.Condition()
         self._values: dict[str, dict[int, Any]] = {}
         self._waiting: dict[int, list[Any]] = {}
@@ -36,10 +36,10 @@ class Meeting:
         self._closed = False
         found = store.connect(address, limit)
         if found is None:
-            text = f"rank {info.rank} waited {limit:g} s for rank 0: nobody listens at {address[0]}:{address[1]}"
+            text = f"rank {info.rank} waited {limit:.3g} s for rank 0: nobody listens at {address[0]}:{address[1]}"
             raise TimeoutExpired(text, code="KG904", help="start all ranks, or raise --timeout", details={"rank": 0})
         self._socket: socket.socket = found
-        hello = {"pid": os.getpid(), "host": socket.gethostname()}
+        hello = {"pid": os.getpid(), "holder": holder.held_by(), "host": socket.gethostname()}
         self._post({"token": token})
         self._post({store.HELLO: hello})
         threading.Thread(target=self._listen, daemon=True, name="kgrun-meeting").start()
@@ -62,7 +62,8 @@ class Meeting:
 
     def collect(self, key: str, members: Sequence[int], doing: str, limit: float | None = None) -> list[Any]:
         """As `gather`, without saying anything."""
-        deadline = time.monotonic() + (self.limit if limit is None else limit)
+        limit = self._patience() if limit is None else limit
+        deadline = time.monotonic() + limit
         with self._changed:
             while True:
                 said = self._values.get(key, {})
@@ -72,7 +73,7 @@ class Meeting:
                 self._raise_trouble(missing, doing)
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise late(missing, doing, self.limit if limit is None else limit)
+                    raise late(missing, doing, limit)
                 self._changed.wait(left)
 
     def check(self, members: Sequence[int], doing: str) -> None:
@@ -165,7 +166,7 @@ def late(ranks: Sequence[int], doing: str, limit: float) -> TimeoutExpired:
     """The error of a rank that waited for `ranks` too long."""
     names = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
     return TimeoutExpired(
-        f"{names} did not come within {limit:g} s, while {doing}",
+        f"{names} did not come within {limit:.3g} s, while {doing}",
         code="KG904",
         help="look what that rank does; `--timeout` sets the time",
         details={"rank": ranks[0] if ranks else None, "ranks": list(ranks)},

@@ -53,6 +53,11 @@ class Store:
         with self._lock:
             return list(self._order)
 
+    def snapshot(self) -> dict[int, dict[str, Any]]:
+        """What was heard so far."""
+        with self._lock:
+            return {rank: dict(heard) for rank, heard in self.heard.items()}
+
     def _accept(self) -> None:
         while True:
             try:

@@ -12,7 +12,8 @@ from kgrun.runtime.collectives.lowering import ENGINES
 from kgrun.runtime.program import LibraryCall, Program, Step
 from kgrun.runtime.report import RunReport
 
-STRAGGLES = 1.2  # times what the median rank spends outside of collectives
+STRAGGLES = 1.2  # times what the median rank spends outside of collectives,
+_MATTERS = 0.05  # where the difference is so much of a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +173,8 @@ def merged(said: Sequence[Mapping[str, Any]]) -> RankSummary:
     own = [each["own"] for each in said]
     straggler = None
     if None not in own and len(own) > 1:
-        longest = max(own)
-        if longest > STRAGGLES * median_low(own):
+        longest, usual = max(own), median_low(own)
+        if longest > STRAGGLES * usual and longest - usual > _MATTERS * said[0]["total"]:
             straggler = own.index(longest)
     spans = tuple(tuple((s[0], s[1], s[2]) for s in each["spans"]) for each in said)
     return RankSummary(rows, _spread("total", [each["total"] for each in said]), tuple(kernels), straggler, spans)

@@ -9,11 +9,11 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kgrun.graphs.errors import DeviceFault, KgrunError, UsageError
-from kgrun.runtime.collectives import mpi
+from kgrun.runtime.collectives import holder, mpi
 from kgrun.runtime.collectives.communicator import Communicator, Request
 from kgrun.runtime.collectives.meeting import Meeting, late
 from kgrun.runtime.collectives.ranks import RankInfo
@@ -31,7 +31,7 @@ class World:
     """The job as this rank sees it.
 
     Args:
-        limit: seconds to wait for others; None: a minute for them to come, ten for a collective.
+        limit: seconds that the whole may take; None: a minute for others to come, ten for a collective.
 
     Attributes:
         info: who this rank is.
@@ -40,18 +40,19 @@ class World:
 
     def __init__(self, info: RankInfo, limit: float | None = None) -> None:
         self.info = info
-        self._start = START_SECONDS if limit is None else limit
-        self._wait = WAIT_SECONDS if limit is None else limit
+        self._deadline = None if limit is None else time.monotonic() + limit
         self._mpi: Any = None
         self._store: Store | None = None
         self._communicators: dict[tuple[int, ...], Communicator] = {}
+        self._unused: list[tuple[int, ...]] = []
+        self._proposed: list[tuple[str, tuple[int, ...], str]] = []
         self._agreed: dict[tuple[int, ...], int] = {}
         address, token = info.store, info.token
         if address is None:
             address, token = self._meet_through_mpi()
         elif info.hosted and info.rank == 0:
             self._store = Store(address[0], address[1], token, info.size, listen="")
-        self.meeting = Meeting(info, address, token, self._start)
+        self.meeting = Meeting(info, address, token, lambda: self._patience(START_SECONDS))
         self.everyone = tuple(range(info.size))
 
     def _meet_through_mpi(self) -> tuple[tuple[str, int], str]:
@@ -76,6 +77,10 @@ class World:
                 )  # fmt: skip
         return self._mpi
 
+    def _patience(self, usual: float) -> float:
+        """Seconds that others may be waited for."""
+        return usual if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
     def greet(self, digest: str, device: str) -> None:
         """Meet all ranks, and see that they run the same.
 
@@ -97,19 +102,30 @@ class World:
                 text = f"rank {other} {what} than the other ranks"
                 raise DeviceFault(text, code="KG621", help="give every rank one command", details={"rank": other})
 
-    def agreement(self, what: object, members: Sequence[int], node: str) -> Callable[[], None]:
-        """Tell the members what this rank is about to do; what comes back sees that all do the same.
-
-        That waits: DeviceFault KG622 names one that does otherwise, TimeoutExpired KG904 one that says nothing.
-        """
+    def propose(self, what: object, members: Sequence[int], node: str) -> None:
+        """Tell the members what this rank is about to do; `settle` sees that all do the same."""
         group = tuple(members)
         turn = self._agreed[group] = self._agreed.get(group, 0) + 1
         key = f"{'.'.join(map(str, group))}:{turn}"
         self.meeting.post(key, [node, what])
-        return lambda: self._check_agreement(key, group, node)
+        self._proposed.append((key, group, node))
 
-    def _check_agreement(self, key: str, group: tuple[int, ...], node: str) -> None:
-        said = self.meeting.collect(key, group, f"preparing {node!r}", self._wait)
+    def settle(self) -> None:
+        """Wait until the others have said what they are about to do.
+
+        Raises:
+            DeviceFault: KG622, a rank does otherwise.
+            TimeoutExpired: KG904, one says nothing.
+        """
+        for key, group, node in self._proposed:
+            self._compare(key, group, node)
+        self._proposed.clear()
+        for group in self._unused:  # connections are made by the first operation, which is nobody's to pay for
+            self.wait(self._communicators[group].barrier(), group, "a first barrier", 0)
+        self._unused.clear()
+
+    def _compare(self, key: str, group: tuple[int, ...], node: str) -> None:
+        said = self.meeting.collect(key, group, f"preparing {node!r}", self._patience(WAIT_SECONDS))
         other = odd_one(said)
         if other is not None:
             rank, mine = group[other], said[group.index(self.info.rank)]
@@ -122,6 +138,7 @@ class World:
         group = tuple(members)
         if group not in self._communicators:
             self._communicators[group] = mpi.MpiCommunicator(self._started_mpi(), group)
+            self._unused.append(group)
         return self._communicators[group]
 
     def wait(self, request: Request, members: Sequence[int], node: str, turn: int) -> None:
@@ -131,7 +148,7 @@ class World:
             DeviceFault: KG620, a member ended meanwhile.
             TimeoutExpired: KG904, members that never came.
         """
-        started = time.perf_counter_ns()
+        started, patience = time.perf_counter_ns(), self._patience(WAIT_SECONDS)
         nap, announced, what = 2e-5, False, [node, turn]
         while not request.done():
             waited = time.perf_counter_ns() - started
@@ -143,9 +160,9 @@ class World:
             if not announced and waited > _ANNOUNCE_S * 1e9:
                 announced = True
                 self.meeting.waits(what)
-            if waited > self._wait * 1e9:
+            if waited > patience * 1e9:
                 guilty = self.meeting.elsewhere(members, what) or [r for r in members if r != self.info.rank]
-                raise late(guilty, f"rank {self.info.rank} waits in {node!r}", self._wait)
+                raise late(guilty, f"rank {self.info.rank} waits in {node!r}", patience)
 
     def fail(self, error: KgrunError) -> None:
         """Tell the others why this rank ends. What is under way is left as it is."""
@@ -154,10 +171,11 @@ class World:
 
     def finish(self) -> None:
         """End well, together with the others."""
-        self.meeting.gather("end", 0, self.everyone, "ending")
+        self.meeting.gather("end", 0, self.everyone, "ending", self._patience(WAIT_SECONDS))
         if self._mpi is not None:
             mpi.finish(self._mpi)
         self.meeting.leave()
+        holder.release()
         self._end_store(5.0)
 
     def _end_store(self, patience: float) -> None:

@@ -13,9 +13,10 @@ from kgrun.runtime.collectives.launch import launch
 
 PROGRAM = str(Path(__file__).with_name("rank_program.py"))
 _MPIEXEC = shutil.which("mpiexec") or shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-pytestmark = pytest.mark.skipif(
+needs_mpi = pytest.mark.skipif(
     mpi.missing() is not None or _MPIEXEC is None, reason="needs mpi4py and mpiexec (pip install 'kgrun[mpi]')"
 )
+pytestmark = needs_mpi
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
