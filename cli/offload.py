@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kgrun.cli.options import Memory, Offload
 from kgrun.graphs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,17 @@ def read_profile(text: str | None) -> DeviceProfile | None:
     if not isinstance(document, dict):
         raise UsageError(f"{text} is no report of `kgrun execute --json`", code="KG260")
     return report_profile(document, text)
+
+
+def offload_mode(memory: Memory, offload: Offload) -> OffloadMode:
+    """The mode of offload that goes with a mode of memory.
+
+    Raises:
+        UsageError: moves were asked for where nothing moves.
+    """
+    from kgrun.runtime.planning import offload_where
+
+    return offload_where(None if memory is Memory.planned else f"--memory {memory.value}", offload.value)
 
 
 def plan_offloaded(

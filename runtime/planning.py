@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
+from kgrun.graphs.errors import DoesNotFit, UsageError
 from kgrun.runtime.memory.offload.fit import plan_within
 from kgrun.runtime.memory.offload.records import OffloadMode
 from kgrun.runtime.memory.offload.times import DeviceProfile
@@ -15,7 +17,11 @@ from kgrun.runtime.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """See `plan_memory`; `offload` and `profile` are those of planned offload, the profile by default the device's."""
+    """See `plan_memory`; `offload` and `profile` are those of planned offload, the profile by default the device's.
+
+    Attributes:
+        stays: why every tensor stays on the device; None where they may move.
+    """
 
     memory: MemoryMode = "planned"
     planner: str = "auto"
@@ -26,16 +32,44 @@ class Planning:
     pool_unit: int | None = None
     offload: OffloadMode = "auto"
     profile: DeviceProfile | None = None
+    stays: str | None = None
 
     def plan(self, program: Program) -> tuple[Program, MemoryPlan]:
         """The program that runs, with transfers where it takes them to stay within the limit, and its verified plan.
 
         Raises:
-            UsageError: an unknown planner. DoesNotFit: nothing fits the limit.
+            UsageError: an unknown planner, or moves asked for where every tensor stays.
+            DoesNotFit: nothing fits the limit.
         """
+        stays = self.stays or (None if self.memory == "planned" else f"--memory {self.memory}")
+        offload = offload_where(stays, self.offload)
         pack = partial(
             plan_memory, mode=self.memory, planner=self.planner, time_limit=self.time_limit,
             max_chunk=self.max_chunk, guard=self.guard, pool_unit=self.pool_unit,
         )  # fmt: skip
-        offload = self.offload if self.memory == "planned" else "off"
-        return plan_within(program, pack, self.memory_limit, offload, self.profile)
+        try:
+            return plan_within(program, pack, self.memory_limit, offload, self.profile)
+        except DoesNotFit as error:
+            if stays:
+                error.help = f"{error.help}; {stays} keeps all tensors on the device, else some could wait on the host"
+            raise
+
+
+def offload_where(stays: str | None, offload: OffloadMode) -> OffloadMode:
+    """The mode that holds where `stays` keeps every tensor on the device, None being nothing.
+
+    Raises:
+        UsageError: moves were asked for there.
+    """
+    if stays and offload in ("manual", "seeds"):
+        raise UsageError(f"--offload {offload} moves tensors, and {stays} keeps all on the device", code="KG240")
+    return "off" if stays else offload
+
+
+def why_all_stay(checks: Collection[str], allow_skip: bool, shared: bool) -> str | None:
+    """What of a session's settings keeps every tensor on the device."""
+    if checks:
+        return "--check"
+    if allow_skip:
+        return "--allow-skip"
+    return "memory shared by graphs or sizes" if shared else None

@@ -34,7 +34,7 @@ from kgrun.runtime.memory.plan import MemoryMode
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
-from kgrun.runtime.planning import Planning
+from kgrun.runtime.planning import Planning, why_all_stay
 from kgrun.runtime.program import Program
 from kgrun.runtime.queues.feed import open_feed
 from kgrun.runtime.refine import refined, same_steps
@@ -145,7 +145,7 @@ class Session:
                 program = program if share is None else share.adopted(program)
             planning = Planning(
                 memory, planner, plan_limit(self.device, memory, memory_limit), time_limit, max_chunk, settings.guard,
-                pool_unit, "off" if checks or allow_skip else offload, profile,
+                pool_unit, offload, profile, why_all_stay(checks, allow_skip, share is not None),
             )  # fmt: skip
             with self._phases("plan"):
                 fitted, plan = planning.plan(program)

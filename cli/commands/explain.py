@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, lower_graph
-from kgrun.cli.offload import read_profile
+from kgrun.cli.offload import offload_mode, read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.progress import phase
 from kgrun.cli.values import check_number, parse_size
@@ -17,7 +17,6 @@ from kgrun.graphs.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from kgrun.cli.render.table import Table
-    from kgrun.runtime.memory.offload.records import OffloadMode
     from kgrun.runtime.program import Program
 
 Explained = TypeVar("Explained")
@@ -58,8 +57,7 @@ def command(
 
         pack = partial(plan_memory, mode=memory.value, planner=planner, time_limit=planner_time)
         limit = parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None
-        mode: OffloadMode = offload.value if memory is opt.Memory.planned else "off"
-        program, plan = plan_within(program, pack, limit, mode, read_profile(device_profile))
+        program, plan = plan_within(program, pack, limit, offload_mode(memory, offload), read_profile(device_profile))
     from kgrun.cli.render import explain as part
     from kgrun.cli.render.offload import residency_lines, residency_row
     from kgrun.runtime.memory.explain import explain_tensor

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, lower_graph
-from kgrun.cli.offload import plan_offloaded
+from kgrun.cli.offload import offload_mode, plan_offloaded
 from kgrun.cli.output import Output
 from kgrun.cli.packing import PlanRequest, export_plan, plan_csv
 from kgrun.cli.pictures import Pictures, sketch_lines
@@ -117,9 +117,7 @@ def command(
             cache_minimum=plan_cache_min,
         )
         rows = request.rows(program)
-        program, plan = plan_offloaded(
-            program, pack, request.limit, offload.value if memory is opt.Memory.planned else "off", device_profile
-        )
+        program, plan = plan_offloaded(program, pack, request.limit, offload_mode(memory, offload), device_profile)
     write_files(request, program, plan)
     if save_plan is not None:
         from kgrun.cli.plan_listings import save_listings

@@ -30,17 +30,25 @@ def live_at(plan: MemoryPlan, step: int) -> list[Placement]:
 
 @dataclass(frozen=True, slots=True)
 class ClassBytes:
-    """Aligned bytes and number of the buffers of one class; dynamic ones share bytes, so theirs do not add up."""
+    """Aligned bytes and number of the buffers of one class; dynamic ones share bytes, so theirs do not add up.
+
+    Attributes:
+        regions: where they lie; what waits on the host between uses is dynamic, whatever its class.
+    """
 
     memory_class: MemoryClass
+    regions: tuple[str, ...]
     nbytes: int
     count: int
 
 
 def bytes_by_class(placements: Sequence[Placement]) -> list[ClassBytes]:
     """One row a class that has buffers, in the order of MemoryClass."""
-    sums: dict[MemoryClass, tuple[int, int]] = {}
+    groups: dict[MemoryClass, list[Placement]] = {}
     for place in placements:
-        nbytes, count = sums.get(place.memory_class, (0, 0))
-        sums[place.memory_class] = (nbytes + place.aligned, count + 1)
-    return [ClassBytes(each, *sums[each]) for each in MemoryClass if each in sums]
+        groups.setdefault(place.memory_class, []).append(place)
+    return [
+        ClassBytes(each, tuple(sorted({p.space for p in of})[::-1]), sum(p.aligned for p in of), len(of))
+        for each in MemoryClass
+        if (of := groups.get(each))
+    ]

@@ -21,7 +21,7 @@ def memory_sections(program: Program, plan: MemoryPlan, measured: int | None = N
     rows = [
         (
             str(row.memory_class),
-            "static" if row.memory_class.static else "dynamic",
+            ", ".join(row.regions),
             bytes_text(row.nbytes),
             str(row.count),
         )

@@ -192,8 +192,13 @@ class Recorder:
         )  # fmt: skip
 
     def plan(self, store: Store) -> MemoryPlan:
-        """Memory as the last run took it: `lower_bound_bytes` is the most that was in use at once."""
+        """Memory as the last run took it: `peak_bytes` is the most that was in use at once.
+
+        Outputs are static once they are made; their bytes serve others before, so these may all be in use at another
+        time than the most dynamic ones.
+        """
         usage, lowest = store.usage, store.lowest or 0
+        dynamic = max(usage.most - usage.static, 0)
         last = max(len(self.rows) - 1, 0)
         placements = []
         for index, (name, held) in enumerate(self.held.items()):
@@ -205,8 +210,8 @@ class Recorder:
                 )
             )  # fmt: skip
         return MemoryPlan(
-            placements=tuple(placements), static_bytes=usage.static, dynamic_bytes=usage.peak,
-            lower_bound_bytes=usage.peak, no_reuse_bytes=usage.taken, optimal=True, planner=UNPLANNED, plan_ns=0,
+            placements=tuple(placements), static_bytes=usage.static, dynamic_bytes=dynamic,
+            lower_bound_bytes=dynamic, no_reuse_bytes=usage.taken, optimal=True, planner=UNPLANNED, plan_ns=0,
             peak_step=None, note="as the run took it: nothing was planned",
         )  # fmt: skip
 

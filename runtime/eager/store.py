@@ -56,12 +56,12 @@ class Tensor:
 
 @dataclass(slots=True)
 class Usage:
-    """Aligned bytes of one run: all taken from the pool, most of them at once, and of static blocks."""
+    """Aligned bytes of one run: dynamic ones taken in turn, dynamic and static ones held now, most of both at once."""
 
     taken: int = 0
     live: int = 0
-    peak: int = 0
     static: int = 0
+    most: int = 0
 
 
 class Store:
@@ -141,7 +141,7 @@ class Store:
         """Count anew; what is held already stays counted."""
         live = sum(held_bytes(b.nbytes) for b in self._held if not b.memory_class.static)
         static = sum(held_bytes(b.nbytes) for b in self._held if b.memory_class.static)
-        self.usage = Usage(taken=live, live=live, peak=live, static=static)
+        self.usage = Usage(taken=live, live=live, static=static, most=live + static)
 
     def _take(self, block: Block) -> None:
         if block.nbytes == 0:
@@ -157,11 +157,10 @@ class Store:
         usage, held = self.usage, sign * held_bytes(block.nbytes)
         if block.memory_class.static:
             usage.static += held
-            return
-        usage.live += held
-        usage.peak = max(usage.peak, usage.live)
-        if sign > 0:
-            usage.taken += held
+        else:
+            usage.live += held
+            usage.taken += max(held, 0)
+        usage.most = max(usage.most, usage.live + usage.static)
 
 
 class Restore:

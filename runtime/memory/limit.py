@@ -31,7 +31,8 @@ def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int
             if p.space == "static":
                 by_class[p.memory_class] = by_class.get(p.memory_class, 0) + p.aligned
         details["static_by_class"] = by_class
-        classes = ", ".join(f"{name} {size:,}" for name, size in by_class.items())
+        between = plan.static_bytes - sum(by_class.values())  # red zones of --check
+        classes = ", ".join(f"{name} {size:,}" for name, size in (by_class | {"red zones": between}).items() if size)
         raise DoesNotFit(
             f"static memory alone takes {plan.static_bytes:,} bytes ({classes}), the limit is {limit:,}",
             code="KG401",
@@ -42,13 +43,20 @@ def check_limit(program: Program, plan: MemoryPlan, problem: Problem, limit: int
 
     why = explain_infeasible(problem, limit - plan.static_bytes, PackOptions(time_limit=seconds))
     smallest = plan.static_bytes + min(why.smallest_limit, plan.dynamic_bytes)
+    if plan.planner == "none":  # and in-place operators may let a plan take still less
+        raise DoesNotFit(
+            f"with bytes of its own for every tensor the graph needs {plan.peak_bytes:,} bytes "
+            f"({plan.static_bytes:,} static, {plan.dynamic_bytes:,} dynamic), the limit is {limit:,}",
+            code="KG401",
+            help=f"--memory planned lets tensors share bytes: it needs {smallest:,} bytes or less",
+            details=details,
+        )
     details["smallest_feasible_limit_bytes"] = smallest
     if why.feasible:
-        way = "--memory planned with --planner auto" if plan.planner == "none" else "--planner auto"
         raise DoesNotFit(
             f"planner {plan.planner} found no plan within {limit:,} bytes, only one of {plan.peak_bytes:,}",
             code="KG401",
-            help=f"{way} finds one of {smallest:,} bytes",
+            help=f"--planner auto finds one of {smallest:,} bytes",
             details=details,
         )
     culprits = [

@@ -60,7 +60,6 @@ class Graphs:
     ) -> None:
         _check_names(graphs)
         _check_dims(graphs, dims or {})
-        settings["offload"] = "off"  # what graphs share must stay where it is
         self.sessions: dict[str, Session] = {}
         self._shares: dict[str, Share] = {}
         with ExitStack() as undo:

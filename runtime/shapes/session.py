@@ -83,7 +83,7 @@ class ShapeSession:
         if capacity < 1:
             raise UsageError(f"a capacity of {capacity} keeps no shape", code="KG200")
         self.graph, self._dims, self._capacity = graph, dict(dims or {}), capacity
-        self._settings = {**settings, "offload": "off"}  # what shapes share must stay where it is
+        self._settings = settings
         self.statistics = ShapeStatistics()
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._owner: Session | None = None

@@ -39,7 +39,8 @@ def climb(view: View, pinned: array[int], chunk: int, bound: int, height: int, g
     """Look for plans lower than `height`, not below `bound`, stopping at `goal`; at most `budget` nodes.
 
     `bound` is tried first with a part of the budget, then caps between it and the best height, halving the distance;
-    where that ends without proof it starts over with longer runs. `proofs`: whether impossible means anything.
+    where that ends without proof it starts over with longer runs. `proofs`: whether what no arrangement of these
+    rectangles meets is impossible for what they stand for too, so that `Outcome.bound` may rise.
     """
     order = sorted(range(len(view)), key=view.lo.__getitem__)
     blocks = _rectangles(view, order, pinned, chunk)
@@ -47,8 +48,9 @@ def climb(view: View, pinned: array[int], chunk: int, bound: int, height: int, g
     out = Outcome(None, height, bound, 0)
     runs = _runs(view, order, seed)
     length = SHORT
-    while out.height > max(out.bound, goal) and out.nodes < budget and thread_time() < deadline:
-        low = out.bound
+    least = bound  # what these rectangles take at least
+    while out.height > max(least, goal) and out.nodes < budget and thread_time() < deadline:
+        low = least
         cap = max(low, goal)
         while low < out.height and out.nodes < budget:
             status, height, offsets = _try(
@@ -64,10 +66,11 @@ def climb(view: View, pinned: array[int], chunk: int, bound: int, height: int, g
                 assert offsets is not None
                 out.height = height
                 out.offsets = _restored(offsets, order)
-                if height <= max(out.bound, goal):
+                if height <= max(least, goal):
                     return out
-            elif status == IMPOSSIBLE and proofs:
-                out.bound = low = min(out.height, cap // step * step + step)
+            elif status == IMPOSSIBLE:
+                least = low = min(out.height, cap // step * step + step)
+                out.bound = least if proofs else out.bound
             else:
                 low = cap + 1
             if thread_time() >= deadline:
