@@ -18,6 +18,7 @@ QUEUE = record(
         "left": _said(maybe(COUNT), "batches still to come; null: not known, or no end"),
         "waited_ns": _said(COUNT, "what the runs waited for batches, all together"),
         "full_ns": _said(COUNT, "what the feeder waited for room"),
+        "filled_ns": _said(COUNT, "what the feeder copied on the host"),
         "capacity": _said(COUNT, "batches held ahead of the run"),
         "pinned": _said(maybe(BOOLEAN), "whether batches went through pinned memory; null: nothing is copied"),
     }
@@ -38,6 +39,9 @@ EMBEDDING = record(
         "loaded_bytes": COUNT,
         "written_bytes": COUNT,
         "prepare_ns": _said(COUNT, "what the host took to look up and to gather, all together"),
+        "lookup_ns": _said(COUNT, "what of it the host took to look up"),
+        "place_ns": _said(COUNT, "what the host took between two runs to start the moves of rows"),
+        "direct": _said(BOOLEAN, "whether the device reads and writes the tables itself, in pinned memory"),
         "ahead": _said(COUNT, "batches that were prepared while the run before them went on"),
     }
 )

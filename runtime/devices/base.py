@@ -125,8 +125,8 @@ class StepTimes:
 class CopyLane(Protocol):
     """Copies beside the steps, on a stream of their own. A mark is a place in the order of copies, or of steps.
 
-    `upload`, `download` and `wait` may be called from any thread, the others from the thread that issues steps. A mark
-    that was never set holds nobody up.
+    What is issued on the lane runs in that order. `upload`, `download` and `wait` may be called from any thread, the
+    others from the thread that issues steps. A mark that was never set holds nobody up.
 
     Attributes:
         pinned: whether host blocks are pinned; pageable ones are the way out where pinning failed (U1).
@@ -136,6 +136,11 @@ class CopyLane(Protocol):
 
     def host_block(self, nbytes: int) -> np.ndarray[Any, Any]:
         """Host bytes that copies are fast from and to."""
+        ...
+
+    def map_host(self, array: np.ndarray[Any, Any]) -> int | None:
+        """Pin a C-contiguous, writable array where it lies, until the lane is closed: kernels see it at this address,
+        and copies from its parts are as fast as from a host block. None where the system pins no such memory."""
         ...
 
     def new_mark(self) -> Any:
@@ -164,6 +169,14 @@ class CopyLane(Protocol):
 
     def move(self, target: int, source: int, nbytes: int) -> None:
         """Copy on the device, in order with steps."""
+        ...
+
+    def prepare(self, step: Step, address: Address) -> PreparedStep:
+        """A kernel that `start` may issue on the lane; raises as `Device.prepare`."""
+        ...
+
+    def start(self, steps: Sequence[PreparedStep], after: Any, mark: Any) -> None:
+        """Issue kernels on the lane once `after` is reached, then set `mark`."""
         ...
 
     def drain(self) -> None:

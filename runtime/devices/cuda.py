@@ -249,7 +249,9 @@ class CudaDevice:
 
     # What the steps are made of
 
-    def _prepare_launch(self, step: Step, launch: Launch, address: Address) -> Callable[[], None]:
+    def _prepare_launch(
+        self, step: Step, launch: Launch, address: Address, stream: int | None = None
+    ) -> Callable[[], None]:
         self.driver.activate()
         try:
             kernel = self.code.kernel(launch.code)
@@ -261,9 +263,8 @@ class CudaDevice:
             if launch.shared + kernel.facts.static_shared > limits_of(self.driver.facts.arch).shared_default:
                 self.driver.allow_shared(kernel.function, launch.shared)
             packed = pack(launch.args, address)
-            return self.driver.launcher(
-                kernel.function, launch.grid, launch.block, packed, launch.shared, launch.cluster, launch.cooperative
-            )
+            shape = launch.grid, launch.block, packed, launch.shared, launch.cluster, launch.cooperative
+            return self.driver.launcher(kernel.function, *shape, stream)
         except self.driver.errors as error:
             self._fail(error, f"preparing {step.name}")
 

@@ -85,8 +85,9 @@ class Driver(Protocol):
     def function_facts(self, function: Any) -> FunctionFacts: ...
     def allow_shared(self, function: Any, nbytes: int) -> None: ...
     def launcher(
-        self, function: Any, grid: Dim3, block: Dim3, packed: bytes, shared: int, cluster: Dim3 | None, coop: bool
-    ) -> Callable[[], None]: ...
+        self, function: Any, grid: Dim3, block: Dim3, packed: bytes, shared: int, cluster: Dim3 | None, coop: bool,
+        stream: int | None = None,
+    ) -> Callable[[], None]: ...  # fmt: skip
     def capture(self, issue: Sequence[Callable[[], Any]], after: Sequence[Sequence[int]]) -> Replay: ...
     def record(self) -> Any: ...
     def wait(self, mark: Any) -> None: ...
@@ -224,13 +225,14 @@ class PyCudaDriver:
             function.shared = nbytes
 
     def launcher(
-        self, function: Any, grid: Dim3, block: Dim3, packed: bytes, shared: int, cluster: Dim3 | None, coop: bool
-    ) -> Callable[[], None]:
-        if cluster is None and not coop:
+        self, function: Any, grid: Dim3, block: Dim3, packed: bytes, shared: int, cluster: Dim3 | None, coop: bool,
+        stream: int | None = None,
+    ) -> Callable[[], None]:  # fmt: skip
+        if cluster is None and not coop and stream is None:
             return partial(function.function._launch_kernel, grid, block, packed, shared, self._stream)
         from kgrun.runtime.devices.cuda_extended import extended_launcher
 
-        return extended_launcher(function, grid, block, packed, shared, cluster, coop, self.stream)
+        return extended_launcher(function, grid, block, packed, shared, cluster, coop, stream or self.stream)
 
     def capture(self, issue: Sequence[Callable[[], Any]], after: Sequence[Sequence[int]]) -> Replay:
         from kgrun.runtime.devices.cuda_graph import capture

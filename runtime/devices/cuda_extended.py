@@ -1,4 +1,4 @@
-"""Cooperative and cluster launches, which PyCUDA lacks, through cuda-bindings on the same context."""
+"""Launches that PyCUDA lacks, through cuda-bindings on the same context: cooperative, clusters, other streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def extended_launcher(
     config.blockDimX, config.blockDimY, config.blockDimZ = block
     config.sharedMemBytes = shared
     config.hStream = driver.CUstream(stream)
-    config.attrs = attributes = _attributes(driver, cluster, coop)
+    attributes = _attributes(driver, cluster, coop)
+    if attributes:
+        config.attrs = attributes
     config.numAttrs = len(attributes)
     buffer = ctypes.create_string_buffer(packed, max(1, len(packed)))
     size = ctypes.c_size_t(len(packed))

@@ -9,20 +9,25 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from kgrun.runtime.devices.cuda_driver import DriverCallFailed
+from kgrun.runtime.devices.cuda_steps import Prepared
+from kgrun.runtime.program import Launch
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from kgrun.runtime.devices.base import Address, PreparedStep
     from kgrun.runtime.devices.cuda import CudaDevice
+    from kgrun.runtime.program import Step
 
     Array = np.ndarray[Any, Any]
 
 _NON_BLOCKING = 1
+_REGISTER_FLAGS = 1 | 2  # CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_DEVICEMAP
 _EVENT_FLAGS = 1 | 2  # CU_EVENT_BLOCKING_SYNC: who waits leaves the processor to others; CU_EVENT_DISABLE_TIMING
 
 
@@ -48,6 +53,7 @@ class CudaLane:
         self._entered = threading.local()
         self._issuing = threading.Lock()  # wait, copy and mark stay together
         self._marks: list[Any] = []
+        self._mapped: dict[int, Array] = {}
         self._nbytes, self._name = 0, f"blocks for copies beside the steps ({next(_numbers)})"
         self.pinned = True
         self._driver.activate()
@@ -68,6 +74,17 @@ class CudaLane:
 
             self.pinned = False
             return np.empty(nbytes, np.uint8)
+
+    def map_host(self, array: Array) -> int | None:
+        """Register the memory; a refusal is no error, since there are host blocks."""
+        at = array.ctypes.data
+        try:
+            self._enter()
+            self._call("cuMemHostRegister", at, array.nbytes, _REGISTER_FLAGS)
+            self._mapped[at] = array
+            return int(self._call("cuMemHostGetDevicePointer", at, 0))
+        except DriverCallFailed:
+            return None
 
     def new_mark(self) -> Any:
         """An event without time."""
@@ -109,6 +126,21 @@ class CudaLane:
         if nbytes:
             self._device._guard("copying on the GPU", self._driver.copy, target, source, nbytes)
 
+    def prepare(self, step: Step, address: Address) -> PreparedStep:
+        """Pack its launch for the lane's stream."""
+        assert isinstance(step.work, Launch)
+        call = self._device._prepare_launch(step, step.work, address, int(self._stream))
+        return Prepared(self._device, step.name, call)
+
+    def start(self, steps: Sequence[PreparedStep], after: Any, mark: Any) -> None:
+        """Launch on the lane."""
+        self._enter()
+        with self._issuing:
+            self._call("cuStreamWaitEvent", self._stream, after, 0)
+            for step in steps:
+                step.launch()
+            self._call("cuEventRecord", mark, self._stream)
+
     def drain(self) -> None:
         """Wait for the lane; silent."""
         with contextlib.suppress(DriverCallFailed):  # where the device is lost, so is what was on its way
@@ -121,10 +153,13 @@ class CudaLane:
         _lanes[self._device].remove(self)
         if not self._device._lost:
             self.drain()
+            for at in self._mapped:
+                self._api.cuMemHostUnregister(at)
             for mark in self._marks:
                 self._api.cuEventDestroy(mark)
             self._api.cuStreamDestroy(self._stream)
         self._marks.clear()
+        self._mapped.clear()
         self._device.host.drop(self._name)
 
     def _enter(self) -> None:

@@ -17,6 +17,7 @@ from kgrun.runtime.embedding.tables import open_table
 from kgrun.runtime.host_memory import check_room
 
 if TYPE_CHECKING:
+    from kgrun.graphs.operators.base import TensorType
     from kgrun.runtime.devices.base import Device
 
 Array = np.ndarray[Any, Any]
@@ -32,7 +33,9 @@ class EmbeddingReport:
         lookups: ids of all batches: `hits` were cached, `outside` are no rows of the table and got zeros.
         loaded, evicted, written: rows brought to the device, turned out of the cache, and brought home to the tables;
             `loaded_bytes` and `written_bytes` are those of all tables.
-        prepare_ns: what the host took to look up and to gather, all together.
+        prepare_ns: what the host took to look up and to gather, all together; `lookup_ns` of it to look up.
+        place_ns: what the host took between two runs to start the rows' moves.
+        direct: whether the device reads and writes the tables itself, in pinned memory.
         ahead: batches that were prepared while the run before them went on.
     """
 
@@ -50,10 +53,14 @@ class EmbeddingReport:
     loaded_bytes: int
     written_bytes: int
     prepare_ns: int
+    lookup_ns: int
+    place_ns: int
+    direct: bool
     ahead: int
 
 
-_COUNTS = ("batches", "lookups", "hits", "outside", "loaded", "evicted", "written", "prepare_ns", "ahead")
+_COUNTS = ("batches", "lookups", "hits", "outside", "loaded", "evicted", "written")
+_TIMES = ("prepare_ns", "lookup_ns", "place_ns", "ahead")
 
 
 class EmbeddingCache:
@@ -71,14 +78,24 @@ class EmbeddingCache:
         self._vocabulary = cache.tables[0].shape[0]
         self._updated = any(table.updated for table in cache.tables)
         self._rows: Rows
+        self._direct = False
         if device.info.kind == "cpu":
             self._rows = HostRows(device, cache, self._tables)
         else:
-            from kgrun.runtime.embedding.lane_rows import LaneRows
-
-            self._rows = LaneRows(device, cache, self._tables, bound.tensors[cache.ids].type)
-        self._counts = dict.fromkeys(_COUNTS, 0)
+            self._rows = self._lane_rows(device, bound.tensors[cache.ids].type)
+        self._counts = dict.fromkeys((*_COUNTS, *_TIMES), 0)
         self._reset()
+
+    def _lane_rows(self, device: Device, ids: TensorType) -> Rows:
+        """Where the tables can lie in pinned memory the GPU moves rows by itself; else the host gathers them."""
+        from kgrun.runtime.embedding.direct_rows import DirectRows, pin_tables
+        from kgrun.runtime.embedding.lane_rows import LaneRows
+
+        pinned = pin_tables(device, self.cache, self._tables)
+        self._direct = pinned is not None
+        if pinned is None:
+            return LaneRows(device, self.cache, self._tables, ids)
+        return DirectRows(device, self.cache, *pinned, ids)
 
     def _reset(self) -> None:
         self._index = RowIndex(self._vocabulary, self.cache.rows)
@@ -108,6 +125,7 @@ class EmbeddingCache:
             return
         started = time.perf_counter_ns()
         lookup = self._index.lookup(ids)
+        looked_up = time.perf_counter_ns()
         self._rows.stage(lookup)
         self._next, self._committed = lookup, False
         counts = self._counts
@@ -118,14 +136,17 @@ class EmbeddingCache:
         counts["loaded"] += len(lookup.missing)
         counts["evicted"] += len(lookup.evicted)
         counts["ahead"] += ahead
+        counts["lookup_ns"] += looked_up - started
         counts["prepare_ns"] += time.perf_counter_ns() - started
 
     def place(self) -> None:
         """Have the prepared batch's rows and indices in place for the next run."""
         assert self._next is not None, "place without prepare"
+        started = time.perf_counter_ns()
         self._commit(self._next)
         self._rows.put_ids(self._next)
         self._next = None
+        self._counts["place_ns"] += time.perf_counter_ns() - started
 
     def table(self, name: str) -> Array | None:
         """The whole table of that name, with what is cached written home; None for another tensor."""
@@ -163,7 +184,7 @@ class EmbeddingCache:
 
     def report(self) -> EmbeddingReport:
         """What was done since the last call."""
-        counts, self._counts = self._counts, dict.fromkeys(_COUNTS, 0)
+        counts, self._counts = self._counts, dict.fromkeys(self._counts, 0)
         all_bytes = {table.name: int(self._tables[table.name][:1].nbytes) for table in self.cache.tables}
         home_bytes = sum(all_bytes[table.name] for table in self.cache.tables if table.updated)
         return EmbeddingReport(
@@ -173,6 +194,7 @@ class EmbeddingCache:
             vocabulary=self._vocabulary,
             loaded_bytes=counts["loaded"] * sum(all_bytes.values()),
             written_bytes=counts["written"] * home_bytes,
+            direct=self._direct,
             **counts,
         )
 

@@ -2,8 +2,8 @@
 
 A table of slots by row number takes four bytes a row, finds a row without probing and is looked up for a whole batch at
 once. Among rows that no batch in hand needs, those go that were used longest ago: a log of the slots that each batch
-used is read from its old end; an entry whose slot was used again since is passed over. The passes over a whole batch are
-compiled where that is possible, and numpy's otherwise.
+used is read from its old end; an entry whose slot was used again since is passed over. The passes over a whole batch
+are compiled where that is possible, and numpy's otherwise.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class RowIndex:
         self._logged = 0
         self._filled = 0  # slots from here on were never used
         self._step = 0
+        self._compiled = native.available()
 
     def lookup(self, ids: Array) -> Lookup:
         """Find a slot for every id of a batch, and make room where rows are missing.
@@ -109,7 +110,7 @@ class RowIndex:
 
     def _scan(self, ids: Array, step: int) -> _Scan:
         """One pass over the ids; those that hit are of this step from now on."""
-        if not native.available() or ids.dtype.itemsize not in (4, 8):
+        if not self._compiled or ids.dtype.itemsize not in (4, 8):
             return self._scan_by_numpy(ids, step)
         found = np.empty_like(ids)
         missing, hit, before = np.empty((3, len(ids)), np.int64)
@@ -141,7 +142,7 @@ class RowIndex:
     def _place(self, scan: _Scan, places: Array, fresh: int, step: int) -> Array:
         """Let missing rows have their places, all but the first `fresh` of which are taken; the rows that leave."""
         found, missing = scan.found, scan.missing
-        if native.available() and found.dtype.itemsize in (4, 8):
+        if self._compiled and found.dtype.itemsize in (4, 8):
             evicted: Array = np.empty(len(places) - fresh, np.int64)
             native.call("place", found, missing, places, fresh, evicted, self._slot_of, self._id_of, self._last, step)
             return evicted

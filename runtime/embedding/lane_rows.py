@@ -9,19 +9,16 @@ and are in their table before anything is gathered from it again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kgrun.graphs.bound import BoundCache, BoundTable
 from kgrun.graphs.data import numpy_dtype
-from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime.embedding.index import Lookup
+from kgrun.runtime.embedding.moves import fixed, move_step, row_bytes
 from kgrun.runtime.host_copies import HostCopies
-from kgrun.runtime.program import KernelCode, Launch, Pointer, Step, Value
 
 if TYPE_CHECKING:
     from kgrun.runtime.devices.base import CopyLane, Device, PreparedStep
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _ALIGNMENT = 512
-_UNITS = {16: "uint4", 8: "unsigned long long", 4: "unsigned int", 2: "unsigned short", 1: "unsigned char"}
 _BLOCKS = 1_024
 _IN_COUNT, _OUT_COUNT = 0, 4  # bytes into the header
 
@@ -42,7 +38,7 @@ class _Side:
     """Blocks of one table for one direction: on the device and pinned, each for as many rows as a batch has ids."""
 
     def __init__(self, device: Device, lane: CopyLane, table: BoundTable, rows: int) -> None:
-        self.row_bytes = prod(table.shape[1:]) * itemsize(table.dtype)
+        self.row_bytes = row_bytes(table)
         self.address = device.allocate(_aligned(rows * self.row_bytes))
         self.block = lane.host_block(_aligned(rows * self.row_bytes))
         self.rows: Array = (
@@ -178,20 +174,8 @@ class LaneRows:
         self._put(self._freed_at, lookup.freed.astype(np.int32))
 
     def _move(self, table: BoundTable, inward: bool) -> PreparedStep:
-        """The kernel that moves rows of a table, its launch packed once: counts and slots are read from the header."""
         side = (self._in if inward else self._out)[table.name]
-        unit = next(size for size in _UNITS if side.row_bytes % size == 0)
-        entry = "kg_rows_in" if inward else "kg_rows_out"
-        source = Path(__file__).with_name("rows.cu").read_text("utf-8").replace("UNIT unit", f"{_UNITS[unit]} unit")
-        code = KernelCode(source, None, "cuda", f"kgrun:{entry}.cu", entry)
         slots, count = (self._slots_at, _IN_COUNT) if inward else (self._freed_at, _OUT_COUNT)
-        args = (
-            Pointer(0, self._places[table.name]),
-            Pointer(0, side.address),
-            Pointer(0, self._header_address + slots),
-            Pointer(0, self._header_address + count),
-            Value((side.row_bytes // unit).to_bytes(4, "little"), 4),
-        )
-        name = f"{table.name}.rows_{'in' if inward else 'out'}"
-        work = Launch(code, args, (_BLOCKS, 1, 1), (256, 1, 1))
-        return self._device.prepare(Step(0, name, 0, entry, "compute", work, (), ()), lambda pointer: pointer.offset)
+        entry, at = "kg_rows_in" if inward else "kg_rows_out", self._header_address
+        addresses = self._places[table.name], side.address, at + slots, at + count
+        return self._device.prepare(move_step(table, entry, addresses, _BLOCKS), fixed)

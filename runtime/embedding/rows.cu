@@ -17,3 +17,22 @@ extern "C" __global__ void kg_rows_out(const unit* cache, unit* block, const int
         block[i] = cache[(long long)slots[row] * units + (i - row * units)];
     }
 }
+
+// The same between a block and the whole table in host memory, by row number: over the bus, with no host in between.
+extern "C" __global__ void kg_rows_fetch(const unit* table, unit* block, const long long* rows, const int* count,
+                                         int units) {
+    const long long all = (long long)*count * units;
+    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < all; i += gridDim.x * 256LL) {
+        const long long row = i / units;
+        block[i] = table[rows[row] * units + (i - row * units)];
+    }
+}
+
+extern "C" __global__ void kg_rows_home(unit* table, const unit* block, const long long* rows, const int* count,
+                                        int units) {
+    const long long all = (long long)*count * units;
+    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < all; i += gridDim.x * 256LL) {
+        const long long row = i / units;
+        table[rows[row] * units + (i - row * units)] = block[i];
+    }
+}

@@ -39,7 +39,8 @@ class QueueReport:
     Attributes:
         batches: taken by the runs that counted, of `nbytes` each.
         left: batches that are still to come; None where that is not known or there is no end.
-        waited_ns: what the runs waited for batches, all together; `full_ns`, what the feeder waited for room.
+        waited_ns: what the runs waited for batches, all together; `full_ns`, what the feeder waited for room;
+            `filled_ns`, what it copied on the host.
         pinned: whether the batches went through pinned memory; None on a device without copies of its own.
     """
 
@@ -50,6 +51,7 @@ class QueueReport:
     left: int | None
     waited_ns: int
     full_ns: int
+    filled_ns: int
     capacity: int
     pinned: bool | None
 
@@ -135,7 +137,7 @@ class _Fed:
     writers: dict[int, Callable[[Array], None]] = field(default_factory=dict)
     started: bool = False
     taken: int = 0
-    reported: tuple[int, int, int] = (0, 0, 0)
+    reported: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @property
     def left(self) -> int | None:
@@ -191,7 +193,7 @@ class GraphFeed(Feed):
         if lane is None:
             slots = HostSlots(self._device, list(types.values()), settings.capacity)
         else:
-            slots = LaneSlots(self._device, lane, list(types.values()), settings.capacity)
+            slots = LaneSlots(self._device, lane, list(types.values()), settings.capacity, batches.held)
         return _Fed(queue, settings, batches, self._rings.add(Ring(queue.name, types, slots)), lane)
 
     def attach(self, program: Program, address: Callable[[Pointer], int], writer: Writers = _no_writer) -> None:
@@ -324,12 +326,12 @@ class GraphFeed(Feed):
             raise
 
     def _report(self, fed: _Fed) -> QueueReport:
-        now = (fed.taken, fed.ring.waited_ns, fed.ring.full_ns)
-        batches, waited, full = (new - old for new, old in zip(now, fed.reported, strict=True))
+        now = (fed.taken, fed.ring.waited_ns, fed.ring.full_ns, fed.ring.slots.filled_ns)
+        batches, waited, full, filled = (new - old for new, old in zip(now, fed.reported, strict=True))
         fed.reported = now
         pinned = None if fed.lane is None else fed.lane.pinned
         return QueueReport(
-            fed.queue.name, fed.settings.where, batches, fed.nbytes, fed.left, waited, full,
+            fed.queue.name, fed.settings.where, batches, fed.nbytes, fed.left, waited, full, filled,
             fed.settings.capacity, pinned,
         )  # fmt: skip
 

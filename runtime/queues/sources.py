@@ -27,11 +27,13 @@ class Batches:
         count: how many there are in all; None where that is not known, or where there is no end.
         endless: whether there is no end.
         start: an iterator over them, from the first.
+        held: arrays that stay as they are, of which batches are slices.
     """
 
     count: int | None
     endless: bool
     start: Callable[[], Iterator[Any]]
+    held: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ def open_batches(name: str, types: Mapping[str, TensorType], settings: QueueSett
             help=None if total == 0 else "last: pad fills it up",
         )
     count = each * settings.epochs or None
-    return Batches(count, settings.epochs == 0, lambda: _epochs(shards, size, settings))
+    sliced = isinstance(source, Mapping) and settings.shuffle is None
+    held = tuple(np.asarray(source[name]) for name in types) if sliced else ()
+    return Batches(count, settings.epochs == 0, lambda: _epochs(shards, size, settings), held)
 
 
 def _epochs(shards: Sequence[_Shard], size: int, settings: QueueSettings) -> Iterator[Batch]:

@@ -55,6 +55,7 @@ class FakeDriver:
         self.closed: bool | None = None  # None while open, then whether it was closed as lost
         self.other_bytes = 4_096
         self.on_launch: Callable[..., None] = lambda *_: None
+        self.elsewhere: Callable[[int, Callable[[], None]], None] = lambda *_: None  # launches on other streams
         self.registers, self.static_shared, self.max_threads = 32, 0, 1_024
         self._clock = itertools.count(1_000, 1_000)
         self._next = 1 << 32
@@ -139,14 +140,18 @@ class FakeDriver:
         self.shared_allowed[function] = max(nbytes, self.shared_allowed.get(function, 0))
 
     def launcher(
-        self, function: Any, grid: Dim3, block: Dim3, packed: bytes, shared: int, cluster: Dim3 | None, coop: bool
-    ) -> Callable[[], None]:
+        self, function: Any, grid: Dim3, block: Dim3, packed: bytes, shared: int, cluster: Dim3 | None, coop: bool,
+        stream: int | None = None,
+    ) -> Callable[[], None]:  # fmt: skip
         self._enter("launcher")
 
         def launch() -> None:
             self._enter("launch")
             self.launches.append((function, grid, block, packed, shared, cluster, coop))
-            self.on_launch(function, grid, block, packed, shared)
+            if stream is None:
+                self.on_launch(function, grid, block, packed, shared)
+            else:
+                self.elsewhere(stream, lambda: self.on_launch(function, grid, block, packed, shared))
 
         return launch
 

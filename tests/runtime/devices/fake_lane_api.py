@@ -25,12 +25,14 @@ class FakeLaneApi:
         self.calls: list[str] = []
         self.contexts: dict[int, int] = {threading.get_ident(): 99}  # by thread
         self.alive: set[int] = set()
+        self.registered: dict[int, int] = {}  # host memory pinned in place: address, bytes
         self._numbers = itertools.count(1_000)
         self._pending: dict[int, list[Callable[[], None]]] = {driver.stream: []}
         self._events: dict[int, tuple[int, int]] = {}  # event: its stream, and that stream's calls before it
         self._done: dict[int, int] = {driver.stream: 0}
         self._failures: dict[str, int] = {}
         self._lock = threading.RLock()
+        driver.elsewhere = lambda stream, launch: self._pending[stream].append(launch)
 
     def fail(self, call: str, status: int) -> None:
         self._failures[call] = status
@@ -75,6 +77,18 @@ class FakeLaneApi:
         number = next(self._numbers)
         self.alive.add(number)
         return number
+
+    def _cuMemHostRegister(self, host: int, nbytes: int, flags: int) -> None:
+        assert flags == 3
+        assert host not in self.registered
+        self.registered[host] = nbytes
+
+    def _cuMemHostUnregister(self, host: int) -> None:
+        del self.registered[host]
+
+    def _cuMemHostGetDevicePointer(self, host: int, flags: int) -> int:
+        assert host in self.registered
+        return host
 
     def _cuStreamDestroy(self, stream: int) -> None:
         self.alive.remove(stream)

@@ -61,6 +61,46 @@ def test_S143_batches_reach_the_device_through_the_lane_in_order(device: CudaDev
     assert driver.held == 40  # the slots' own memory went back
 
 
+def test_S143_parts_of_pinned_arrays_are_sent_from_where_they_lie(
+    device: CudaDevice, driver: FakeDriver, api: FakeLaneApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgrun.runtime.queues.slots.WORTH_PINNING", 0)
+    x = np.arange(40 * 4, dtype="f4").reshape(40, 4)
+    frozen = np.ones(5, "i8")
+    frozen.flags.writeable = False
+    copied: list[int] = []
+    slots = LaneSlots(device, device.copy_lane(), TYPES, 3, (x, frozen, x[:, ::2]))
+    monkeypatch.setattr(slots._copies, "copy", lambda to, of: (copied.append(of.nbytes), np.copyto(to, of)))
+    assert api.registered == {x.ctypes.data: x.nbytes}
+    targets = {0: device.allocate(16), 1: device.allocate(24)}
+    for number in range(38):  # every fifth batch is not of the array
+        rows = x[number] + 1 if number % 5 == 0 else x[number]
+        slots.fill(number % 3, (rows, np.full(3, -number, "i8")))
+        assert (slots.arrays(number % 3)[0] == rows).all()
+        slots.take(number % 3, targets)
+        assert driver.view(targets[0], 16).view("f4").tolist() == rows.tolist()
+        assert driver.view(targets[1], 24).view("i8").tolist() == [-number] * 3
+    assert copied.count(16) == 8
+    assert copied.count(24) == 38
+    assert slots.filled_ns > 0
+    slots.close()
+    assert api.registered == {}
+    assert (x == np.arange(40 * 4).reshape(40, 4)).all()
+
+
+def test_S143_arrays_that_cannot_be_pinned_are_copied(
+    device: CudaDevice, driver: FakeDriver, api: FakeLaneApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgrun.runtime.queues.slots.WORTH_PINNING", 0)
+    api.fail("cuMemHostRegister", 712)
+    x, target = np.arange(8, dtype="f4").reshape(2, 4), device.allocate(16)
+    slots = LaneSlots(device, device.copy_lane(), TYPES, 1, (x,))
+    slots.fill(0, (x[1], np.ones(3, "i8")))
+    slots.take(0, {0: target})
+    assert driver.view(target, 16).view("f4").tolist() == [4, 5, 6, 7]
+    slots.close()
+
+
 def test_S143_only_what_is_used_is_moved(device: CudaDevice, driver: FakeDriver) -> None:
     slots = LaneSlots(device, device.copy_lane(), TYPES, 1)
     slots.fill(0, (np.ones(4, "f4"), np.ones(3, "i8")))

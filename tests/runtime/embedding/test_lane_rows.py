@@ -14,21 +14,29 @@ import pytest
 from kgrun.graphs.bind import bind
 from kgrun.runtime.devices import cuda_lane
 from kgrun.runtime.devices.cuda import CudaDevice
-from kgrun.runtime.embedding import lane_rows
+from kgrun.runtime.embedding import direct_rows, lane_rows
 from kgrun.runtime.embedding.cache import EmbeddingCache
 from kgrun.runtime.lower import lower
 from kgrun.runtime.queues import QueueFeed
 from kgrun.runtime.queues.feed import GraphFeed
 from tests.runtime.devices.fake_cuda_driver import DeviceFacts, FakeDriver
-from tests.runtime.devices.fake_lane_api import FakeLaneApi
+from tests.runtime.devices.fake_lane_api import FakeLaneApi, _bytes
 from tests.runtime.embedding.embedding_graphs import BATCH, VOCABULARY, WIDTH, Direct, batches, lookup_graph
 
 Array = np.ndarray[Any, Any]
 ROW = WIDTH * 4
 
 
+@pytest.fixture(params=["direct", "gathered"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The two ways of rows: the device reaches the tables, or the host gathers for it."""
+    if request.param == "gathered":
+        monkeypatch.setattr(direct_rows, "SHARE", 0)
+    return str(request.param)
+
+
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
+def device(way: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     driver = FakeDriver(DeviceFacts("Fake H200", "sm_90", 1 << 24, 232_448, (13, 0)))
     driver.on_launch = lambda symbol, grid, block, packed, shared: _launch(driver, symbol, packed)
     api = FakeLaneApi(driver)
@@ -37,6 +45,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     yield made
     made.close()
     assert api.alive == set()
+    assert api.registered == {}
 
 
 def _launch(driver: FakeDriver, symbol: str, packed: bytes) -> None:
@@ -44,11 +53,16 @@ def _launch(driver: FakeDriver, symbol: str, packed: bytes) -> None:
     cache, block, slots, count, units = struct.unpack("<QQQQi", packed[:36])
     assert units * 4 == ROW
     number = int(driver.view(count, 4).view(np.int32)[0])
-    chosen = driver.view(slots, 4 * number).view(np.int32)
+    tables = symbol in ("kg_rows_fetch", "kg_rows_home")
+    chosen = driver.view(slots, 8 * number).view(np.int64) if tables else driver.view(slots, 4 * number).view(np.int32)
     rows = driver.view(block, number * ROW).reshape(number, ROW)
     for i, slot in enumerate(chosen):
-        place = driver.view(cache + int(slot) * ROW, ROW)
-        if symbol == "kg_rows_in":
+        if tables:
+            assert 0 <= slot < VOCABULARY
+            place = _bytes(cache + int(slot) * ROW, ROW)
+        else:
+            place = driver.view(cache + int(slot) * ROW, ROW)
+        if symbol in ("kg_rows_in", "kg_rows_home"):
             place[:] = rows[i]
         else:
             rows[i] = place
@@ -79,7 +93,7 @@ class Run:
 @pytest.mark.parametrize("update", [True, False])
 @pytest.mark.parametrize("ahead", [True, False])
 def test_S155_rows_come_and_go_in_the_order_of_the_steps(
-    device: CudaDevice, rows: int, update: bool, ahead: bool
+    device: CudaDevice, way: str, rows: int, update: bool, ahead: bool
 ) -> None:
     table = np.random.default_rng(1).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
     run, direct, pairs = Run(device, rows, table, update), Direct(table, update), batches(70, rows, outside=True)
@@ -89,6 +103,8 @@ def test_S155_rows_come_and_go_in_the_order_of_the_steps(
             run.cache.prepare(following, ahead=True)
     report = run.cache.report()
     assert report.ahead == (len(pairs) if ahead else 0)
+    assert report.direct is (way == "direct")
+    assert 0 < report.lookup_ns < report.prepare_ns
     whole = run.cache.table("table")
     assert whole is not None
     assert (whole == direct.table).all()
@@ -150,13 +166,41 @@ def test_U1_a_cache_without_pinned_memory_works_too(device: CudaDevice) -> None:
         assert (run.step(ids, step) == direct.run(ids, step)).all()
 
 
-def test_launches_stay_as_they_were_packed(device: CudaDevice) -> None:
+def test_U1_tables_that_cannot_be_pinned_are_gathered_from(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    api: Any = cuda_lane._api()
+    api.fail("cuMemHostRegister", 2)
+    table = np.ones((VOCABULARY, WIDTH), np.float32)
+    run, direct = Run(device, 8, table), Direct(table)
+    for ids, step in batches(20, 2):
+        assert (run.step(ids, step) == direct.run(ids, step)).all()
+    assert run.cache.report().direct is False
+
+
+def test_tables_beyond_the_limit_on_host_memory_stay_where_they_are(device: CudaDevice) -> None:
+    device.host.limit = 8_000
+    run = Run(device, 8, np.ones((VOCABULARY, WIDTH), np.float32))
+    kept = run.cache.report().direct
+    device.host.limit = 500
+    assert direct_rows.pin_tables(device, run.cache.cache, dict(run.cache._tables)) is None
+    assert device.host.held <= 8_000
+    assert kept is (direct_rows.SHARE > 0)
+
+
+def test_a_table_outlives_its_cache(device: CudaDevice) -> None:
+    run = Run(device, 8, np.ones((VOCABULARY, WIDTH), np.float32))
+    whole = run.cache.table("table")
+    run.cache.close()
+    assert whole is not None
+    assert (whole == 1).all()
+
+
+def test_launches_stay_as_they_were_packed(device: CudaDevice, way: str) -> None:
     """A run that is replayed as one graph needs fixed launches around it: counts and slots are read from memory."""
     run = Run(device, 8, np.ones((VOCABULARY, WIDTH), np.float32))
     for ids, step in batches(20, 2):
         run.step(ids, step)
     driver: Any = device.driver
-    assert len({launch[:6] for launch in driver.launches}) == 2
+    assert len({launch[:6] for launch in driver.launches}) == (4 if way == "direct" else 2)
 
 
 def test_S155_the_kernels_move_rows_of_every_width() -> None:
@@ -171,8 +215,9 @@ def test_S155_the_kernels_move_rows_of_every_width() -> None:
         wide = units * kind // np.dtype(dtype).itemsize
         cache, block = (generator.integers(0, 200, (n, wide)).astype(dtype) for n in (10, 6))
         slots, count = generator.permutation(10)[:6].astype(np.int32), np.array([4], np.int32)
-        for entry in ("kg_rows_in", "kg_rows_out"):
-            target = "cache" if entry == "kg_rows_in" else "block"
+        for entry in ("kg_rows_in", "kg_rows_out", "kg_rows_home", "kg_rows_fetch"):
+            target = "cache" if entry in ("kg_rows_in", "kg_rows_home") else "block"
+            slots = slots.astype(np.int64 if entry in ("kg_rows_home", "kg_rows_fetch") else np.int32)
             tensors = {
                 name: {
                     "role": "parameter" if name == target else "input",
