@@ -77,7 +77,7 @@ def _operators(scale: int, seed: int) -> Iterator[Case]:
     chance = random.Random(seed)
     for op in sorted(all_schemas()):
         calls = list(calls_of(op))
-        for number in range(9 * scale):
+        for number in range(9 * scale if calls else 0):
             graph = graph_of(chance.choice(calls))
             (mutant,) = structural_mutants(graph, 1, chance.randrange(1 << 30))
             file, data = _written(mutant, number)

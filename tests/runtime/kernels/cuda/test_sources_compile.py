@@ -67,7 +67,7 @@ def faults(pairs: list[tuple[OpCall, KernelCall]], arch: str = "sm_90") -> list[
 def test_a_call_of_every_operator_compiles(family: str) -> None:
     ops = [op for op in OPS if all_schemas()[op].family == family]
     pairs = kernels_of(call for op in ops for call in list(calls_of(op))[:1])
-    assert pairs or family == "views"
+    assert pairs or family in ("views", "collectives")
     assert faults(pairs) == []
 
 
