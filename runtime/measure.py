@@ -178,9 +178,10 @@ class Runner:
         before = time.perf_counter_ns()
         self.issue()
         issued = time.perf_counter_ns() - before
+        end = self.device.record()
         if result is not None:
             self._feed.ahead()
-        took = self.device.elapsed_ns(start, self.device.record())
+        took = self.device.elapsed_ns(start, end)
         if result is not None:
             result.issued.append(issued)
         return took

@@ -66,8 +66,9 @@ _TIMES = ("prepare_ns", "lookup_ns", "place_ns", "ahead")
 class EmbeddingCache:
     """The cache of the tables that one queue item looks up.
 
-    `prepare` finds slots for a batch, `place` has its rows and indices where the graph reads them. Between the two the
-    run before may still go on: evicted rows leave, and missing ones enter, in the order of the steps.
+    `prepare` finds slots for a batch, `place` has its rows and indices where the graph reads them. While the run before
+    still goes on, all but the indices may be issued: evicted rows leave, and missing ones enter, in the order of the
+    steps.
     """
 
     def __init__(
@@ -128,6 +129,8 @@ class EmbeddingCache:
         looked_up = time.perf_counter_ns()
         self._rows.stage(lookup)
         self._next, self._committed = lookup, False
+        if ahead:
+            self._commit(lookup)  # its moves follow the run that goes on
         counts = self._counts
         counts["batches"] += 1
         counts["lookups"] += lookup.slots.size

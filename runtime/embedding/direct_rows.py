@@ -146,7 +146,8 @@ class DirectRows:
                 if table.updated and table.name in self._places:  # an update may have written to it
                     row = row_bytes(table)
                     self._device.fill(self._places[table.name] + self._cache.rows * row, 0, row)
-        self._lane.mark_steps(self._placed)
+        if self._ids is None:
+            self._lane.mark_steps(self._placed)
 
     def put_ids(self, lookup: Lookup) -> None:
         """Move them from the header, in the order of the steps."""

@@ -8,7 +8,6 @@ are compiled where that is possible, and numpy's otherwise.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.hostloops import native
 
 Array = np.ndarray[Any, Any]
-_LOG_ROWS = 4  # the log is cleaned when it is so many times as long as the cache
+_LOG_ROWS = 4  # entries of the log for each row of the cache; it is cleaned when it is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +46,13 @@ class Lookup:
 class _Scan:
     """What one pass over a batch finds: `found` has slots, -1 outside the table and -2 - i for row `missing[i]`.
 
-    `hit` are slots that it uses, each once, which the steps `before` used last; `hits` and `outside` count ids.
+    `hit` are slots that it uses, each once, which the steps `before` used last; they begin `used`, which has room for
+    the slots of missing rows. `hits` and `outside` count ids.
     """
 
     found: Array
     missing: Array
+    used: Array
     hit: Array
     before: Array
     hits: int
@@ -67,8 +68,9 @@ class RowIndex:
         self._id_of = np.full(rows, -1, np.int64)
         self._last = np.zeros(rows, np.int64)  # the step that used a slot last
         self._first = np.empty(rows, np.int64)  # scratch
-        self._log: deque[tuple[int, Array]] = deque()
-        self._logged = 0
+        # Slots and the steps that used them, the oldest first, from `_head` to `_tail`.
+        self._log, self._steps = np.empty(_LOG_ROWS * rows, np.int32), np.empty(_LOG_ROWS * rows, np.int64)
+        self._head = self._tail = 0
         self._filled = 0  # slots from here on were never used
         self._step = 0
         self._compiled = native.available()
@@ -81,12 +83,10 @@ class RowIndex:
         """
         step = self._step + 1
         scan = self._scan(np.ascontiguousarray(ids).reshape(-1), step)
-        fresh = min(len(scan.missing), self.rows - self._filled)
-        freed = self._oldest(len(scan.missing) - fresh)
-        if freed is None:
+        used, hit = len(scan.missing) + len(scan.hit), len(scan.hit)
+        if used > self.rows:
             self._slot_of[scan.missing] = -1
             self._last[scan.hit] = scan.before
-            used = len(scan.missing) + len(scan.hit)
             raise DoesNotFit(
                 f"a batch uses {used:,} rows of a table of which {self.rows:,} are cached",
                 code="KG408",
@@ -94,14 +94,14 @@ class RowIndex:
                 details={"used": used, "rows": self.rows},
             )
         self._step = step
-        places = np.concatenate((np.arange(self._filled, self._filled + fresh), freed)) if fresh else freed
+        fresh = min(len(scan.missing), self.rows - self._filled)
+        evicted = self._place(scan, fresh, step)
         self._filled += fresh
-        evicted = self._place(scan, places, fresh, step)
-        used_slots = np.concatenate((scan.hit, places))
-        self._remember(step, used_slots)
+        slots = scan.used[:used]
         return Lookup(
-            scan.found.reshape(ids.shape), scan.missing, places, evicted, freed, used_slots, scan.hits, scan.outside
-        )
+            scan.found.reshape(ids.shape), scan.missing, slots[hit:], evicted, slots[hit + fresh :], slots,
+            scan.hits, scan.outside,
+        )  # fmt: skip
 
     def resident(self) -> tuple[Array, Array]:
         """Row numbers that are cached, and their slots."""
@@ -113,11 +113,11 @@ class RowIndex:
         if not self._compiled or ids.dtype.itemsize not in (4, 8):
             return self._scan_by_numpy(ids, step)
         found = np.empty_like(ids)
-        missing, hit, before = np.empty((3, len(ids)), np.int64)
+        missing, used, before = np.empty((3, len(ids)), np.int64)
         misses, slots, hits, outside = native.call(
-            "scan", ids, found, self._slot_of, self._last, step, missing, hit, before
+            "scan", ids, found, self._slot_of, self._last, step, missing, used, before
         )
-        return _Scan(found, missing[:misses], hit[:slots], before[:slots], hits, outside)
+        return _Scan(found, missing[:misses], used, used[:slots], before[:slots], hits, outside)
 
     def _scan_by_numpy(self, ids: Array, step: int) -> _Scan:
         inside = (ids >= 0) & (ids < self.vocabulary)
@@ -137,15 +137,22 @@ class RowIndex:
         self._last[hit] = step
         found = np.full(len(ids), -1, ids.dtype)
         found[inside] = self._slot_of[known]
-        return _Scan(found, missing, hit, before, len(hits), len(ids) - len(known))
+        used = np.concatenate((hit, np.empty(len(missing), np.int64)))
+        return _Scan(found, missing, used, used[: len(hit)], before, len(hits), len(ids) - len(known))
 
-    def _place(self, scan: _Scan, places: Array, fresh: int, step: int) -> Array:
-        """Let missing rows have their places, all but the first `fresh` of which are taken; the rows that leave."""
-        found, missing = scan.found, scan.missing
+    def _place(self, scan: _Scan, fresh: int, step: int) -> Array:
+        """Let missing rows have slots, `fresh` of which were never used, and log the step; the rows that leave."""
+        found, missing, hit = scan.found, scan.missing, len(scan.hit)
         if self._compiled and found.dtype.itemsize in (4, 8):
-            evicted: Array = np.empty(len(places) - fresh, np.int64)
-            native.call("place", found, missing, places, fresh, evicted, self._slot_of, self._id_of, self._last, step)
+            evicted: Array = np.empty(len(missing) - fresh, np.int64)
+            self._head, self._tail = native.call(
+                "place", found, missing, scan.used, hit, self._filled, fresh, evicted, self._slot_of, self._id_of,
+                self._last, step, self._log, self._steps, self._head, self._tail,
+            )  # fmt: skip
             return evicted
+        places = scan.used[hit:]
+        places[:fresh] = np.arange(self._filled, self._filled + fresh)
+        places[fresh:] = self._oldest(len(missing) - fresh)
         evicted = self._id_of[places[fresh:]]
         self._slot_of[evicted] = -1
         self._slot_of[missing] = places
@@ -153,35 +160,26 @@ class RowIndex:
         self._last[places] = step
         open_ = found < -1
         found[open_] = places[-2 - found[open_]]
+        self._remember(step, scan.used)
         return evicted
 
-    def _oldest(self, count: int) -> Array | None:
-        """So many slots that were used longest ago; None, and nothing changed, where there are not so many."""
-        taken: list[tuple[int, Array]] = []
-        read: list[tuple[int, Array]] = []
-        found = 0
-        while found < count and self._log:
-            read.append(self._log.popleft())
-            step, slots = read[-1]
-            still = slots[self._last[slots] == step]
-            taken.append((step, still))
-            found += len(still)
-        if found < count:
-            self._log.extendleft(reversed(read))
-            return None
-        self._logged -= sum(len(slots) for _, slots in read)
-        if found > count:
-            step, slots = taken.pop()
-            keep = len(slots) - (found - count)
-            self._log.appendleft((step, slots[keep:]))
-            self._logged += found - count
-            taken.append((step, slots[:keep]))
-        return np.concatenate([slots for _, slots in taken]) if taken else np.empty(0, np.int64)
+    def _oldest(self, count: int) -> Array:
+        """So many slots that were used longest ago, taken from the log."""
+        taken: list[Array] = [np.empty(0, np.int64)]
+        while count:
+            part = slice(self._head, min(self._head + max(count, 1_024), self._tail))
+            still = np.flatnonzero(self._last[self._log[part]] == self._steps[part])[:count]
+            taken.append(self._log[part][still].astype(np.int64))
+            count -= len(still)
+            self._head = part.start + int(still[-1]) + 1 if not count else part.stop
+        return np.concatenate(taken)
 
     def _remember(self, step: int, slots: Array) -> None:
-        self._log.append((step, slots))
-        self._logged += len(slots)
-        if self._logged > _LOG_ROWS * self.rows:
-            kept = ((s, slots[self._last[slots] == s]) for s, slots in self._log)
-            self._log = deque((s, slots) for s, slots in kept if len(slots))
-            self._logged = sum(len(slots) for _, slots in self._log)
+        if self._tail + len(slots) > len(self._log):
+            live = slice(self._head, self._tail)
+            kept = self._last[self._log[live]] == self._steps[live]
+            self._head, self._tail = 0, int(np.count_nonzero(kept))
+            self._log[: self._tail], self._steps[: self._tail] = self._log[live][kept], self._steps[live][kept]
+        end = self._tail + len(slots)
+        self._log[self._tail : end], self._steps[self._tail : end] = slots, step
+        self._tail = end

@@ -106,45 +106,77 @@ out:
     return result;
 }
 
-/* place(found, missing, places, fresh, evicted, slot_of, id_of, last, step): missing[i] goes to places[i]. Rows that
- * lay there, from places[fresh] on, leave and are put in `evicted`; what scan left in `found` becomes slots. */
+/* place(found, missing, used, hit, filled, fresh, evicted, slot_of, id_of, last, step, log, steps, head, tail)
+ * -> head, tail
+ *
+ * used[hit + i]: the slot that missing[i] gets. The first `fresh` are those from `filled` on, the others the slots that
+ * were used longest ago, whose rows leave and are put in `evicted`; what scan left in `found` becomes slots. The log's
+ * entries head to tail are slots with the steps that used them, the oldest first; those of this step are added. */
 static PyObject *place(PyObject *self, PyObject *args) {
-    PyObject *o[7];
+    PyObject *o[9];
     long long step;
-    Py_ssize_t fresh;
-    if (!PyArg_ParseTuple(args, "OOOnOOOOL", &o[0], &o[1], &o[2], &fresh, &o[3], &o[4], &o[5], &o[6], &step)) return NULL;
-    Held h[7] = {{{0}}};
+    Py_ssize_t hit, filled, fresh, head, tail;
+    if (!PyArg_ParseTuple(args, "OOOnnnOOOOLOOnn", &o[0], &o[1], &o[2], &hit, &filled, &fresh, &o[3], &o[4], &o[5],
+                          &o[6], &step, &o[7], &o[8], &head, &tail))
+        return NULL;
+    Held h[9] = {{{0}}};
     PyObject *result = NULL;
     if (hold(o[0], &h[0], 0, 0, 1) < 0 || hold(o[1], &h[1], 8, 0, 0) < 0) goto out;
     const int wide = h[0].view.itemsize == 8;
     const Py_ssize_t n = length(&h[0]), count = length(&h[1]);
-    if (hold(o[2], &h[2], 8, count, 0) < 0 || hold(o[3], &h[3], 8, count - fresh, 1) < 0 ||
-        hold(o[4], &h[4], 4, 0, 1) < 0 || hold(o[5], &h[5], 8, 0, 1) < 0 || hold(o[6], &h[6], 8, 0, 1) < 0)
+    if (hold(o[2], &h[2], 8, hit + count, 1) < 0 || hold(o[3], &h[3], 8, count - fresh, 1) < 0 ||
+        hold(o[4], &h[4], 4, 0, 1) < 0 || hold(o[5], &h[5], 8, 0, 1) < 0 || hold(o[6], &h[6], 8, 0, 1) < 0 ||
+        hold(o[7], &h[7], 4, 0, 1) < 0 || hold(o[8], &h[8], 8, 0, 1) < 0)
         goto out;
     void *found = h[0].view.buf;
-    const int64_t *missing = h[1].view.buf, *places = h[2].view.buf;
-    int64_t *evicted = h[3].view.buf, *id_of = h[5].view.buf, *last = h[6].view.buf;
-    int32_t *slot_of = h[4].view.buf;
+    const int64_t *missing = h[1].view.buf;
+    int64_t *used = h[2].view.buf, *evicted = h[3].view.buf, *id_of = h[5].view.buf, *last = h[6].view.buf;
+    int32_t *slot_of = h[4].view.buf, *log = h[7].view.buf;
+    int64_t *steps = h[8].view.buf, *places = used + hit;
+    const Py_ssize_t room = length(&h[7]);
+    int good = 1;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = fresh; i < count; i++) {
-        evicted[i - fresh] = id_of[places[i]];
-        PREFETCH(slot_of + evicted[i - fresh]);
+    for (Py_ssize_t i = 0; i < fresh; i++) places[i] = filled + i;
+    for (Py_ssize_t i = fresh; i < count; head++) {
+        if (head >= tail) {
+            good = 0;
+            break;
+        }
+        if (head + AHEAD < tail) PREFETCH(last + log[head + AHEAD]);
+        const int32_t slot = log[head];
+        if (last[slot] != steps[head]) continue; /* used again since */
+        places[i] = slot;
+        evicted[i++ - fresh] = id_of[slot];
+        PREFETCH(slot_of + id_of[slot]);
     }
-    for (Py_ssize_t i = fresh; i < count; i++) slot_of[evicted[i - fresh]] = -1;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        slot_of[missing[i]] = (int32_t)places[i];
-        id_of[places[i]] = missing[i];
-        last[places[i]] = step;
-    }
-    for (Py_ssize_t k = 0; count && k < n; k++) {
-        const int64_t slot = number(found, k, wide);
-        if (slot < -1) put(found, k, wide, places[-2 - slot]);
+    if (good) {
+        for (Py_ssize_t i = fresh; i < count; i++) slot_of[evicted[i - fresh]] = -1;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            slot_of[missing[i]] = (int32_t)places[i];
+            id_of[places[i]] = missing[i];
+            last[places[i]] = step;
+        }
+        for (Py_ssize_t k = 0; count && k < n; k++) {
+            const int64_t slot = number(found, k, wide);
+            if (slot < -1) put(found, k, wide, places[-2 - slot]);
+        }
+        if (tail + hit + count > room) {
+            Py_ssize_t kept = 0;
+            for (; head < tail; head++) {
+                if (last[log[head]] != steps[head]) continue;
+                log[kept] = log[head];
+                steps[kept++] = steps[head];
+            }
+            head = 0, tail = kept;
+        }
+        good = tail + hit + count <= room;
+        for (Py_ssize_t i = 0; good && i < hit + count; i++, tail++) log[tail] = (int32_t)used[i], steps[tail] = step;
     }
     Py_END_ALLOW_THREADS
-    result = Py_None;
-    Py_INCREF(result);
+    if (good) result = Py_BuildValue("nn", head, tail);
+    else PyErr_SetString(PyExc_ValueError, "the log and the slots disagree");
 out:
-    release(h, 7);
+    release(h, 9);
     return result;
 }
 
