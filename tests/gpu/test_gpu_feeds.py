@@ -35,6 +35,21 @@ def test_S143_a_thousand_batches_reach_a_replayed_graph(device: CudaDevice) -> N
     assert device.memory_in_use() == held
 
 
+@pytest.mark.parametrize("shuffle", [None, 5])
+def test_S143_large_arrays_are_sent_from_where_they_lie(device: CudaDevice, shuffle: int | None) -> None:
+    x = np.random.default_rng(1).integers(-8, 8, (1 << 18, 2)).astype(np.float32)
+    feed = QueueFeed({"x": x}, epochs=0, shuffle=shuffle)
+    order = np.arange(len(x)) if shuffle is None else np.random.default_rng([5, 0]).permutation(len(x))
+    for _ in range(2):  # what the first session pinned the second can pin again
+        filled = 0
+        with Session(fed_graph(), device=device, queues={"q": feed}) as session:
+            for start in range(0, 100, 4):
+                report = session.run(iterations=1, per_step=False)
+                np.testing.assert_array_equal(report.outputs["y"], -x[order[start : start + 4]])
+                filled += report.queues[0].filled_ns
+        assert (filled == 0) is (shuffle is None)
+
+
 def test_S145_feeders_that_die_or_hang_end_the_run(device: CudaDevice) -> None:
     gate = threading.Event()
 
@@ -57,7 +72,11 @@ def test_S145_feeders_that_die_or_hang_end_the_run(device: CudaDevice) -> None:
 
 @pytest.mark.parametrize("rows", [6, 11, 100])
 @pytest.mark.parametrize("update", [True, False])
-def test_S155_every_lookup_is_that_of_the_whole_table(device: CudaDevice, rows: int, update: bool) -> None:
+@pytest.mark.parametrize("direct", [True, False])
+def test_S155_every_lookup_is_that_of_the_whole_table(
+    device: CudaDevice, rows: int, update: bool, direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgrun.runtime.embedding.direct_rows.SHARE", 0.25 if direct else 0)
     table = np.random.default_rng(5).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
     pairs, direct, held = batches(120, rows, outside=True), Direct(table, update), device.memory_in_use()
     queues = {"q": list(pairs)}
@@ -71,6 +90,7 @@ def test_S155_every_lookup_is_that_of_the_whole_table(device: CudaDevice, rows: 
         for ids, step in pairs[60:]:
             direct.run(ids, step)
         assert report.embeddings[0].ahead > 0
+        assert report.embeddings[0].direct is direct
         np.testing.assert_array_equal(session.output("table"), direct.table)
         np.testing.assert_allclose(report.outputs["total2"], direct.total, rtol=1e-5, atol=1e-5)
     assert device.memory_in_use() == held
