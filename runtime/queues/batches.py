@@ -11,13 +11,14 @@ from kgrun.graphs.bound import BoundGraph
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import TensorType
+from kgrun.runtime.queues.picked import Picked
 from kgrun.runtime.queues.settings import as_feed, settle
 from kgrun.runtime.queues.sources import open_batches
 
 Array = np.ndarray[Any, Any]
 
 
-def checked_batch(queue: str, types: Mapping[str, TensorType], batch: Any) -> tuple[Array, ...]:
+def checked_batch(queue: str, types: Mapping[str, TensorType], batch: Any) -> tuple[Array | Picked, ...]:
     """The arrays of a batch in the items' order. GraphError KG394 for one that is not what the queue takes (S143)."""
     names = list(types)
     if isinstance(batch, dict):
@@ -29,11 +30,11 @@ def checked_batch(queue: str, types: Mapping[str, TensorType], batch: Any) -> tu
     if unknown or len(given) < len(names):
         what = f"has {unknown[0]!r}" if unknown else f"has {len(given)} items"
         raise _unfit(queue, f"a batch {what}; the queue takes {', '.join(names)}")
-    arrays = []
+    arrays: list[Array | Picked] = []
     for (name, kind), item in zip(types.items(), given, strict=True):
         if item is None:
             raise _unfit(queue, f"a batch has no {name!r}")
-        array = np.asarray(item)
+        array = item if isinstance(item, Picked) else np.asarray(item)
         if array.dtype != numpy_dtype(kind.dtype) or array.shape != kind.shape:
             found = f"{array.dtype} {list(array.shape)}"
             raise _unfit(queue, f"{name!r} is {kind.dtype} {list(kind.shape)}, a batch has {found}")
@@ -49,7 +50,7 @@ def first_batches(bound: BoundGraph, feeds: Mapping[str, Any]) -> dict[str, Arra
         types = {name: bound.tensors[name].type for name in queue.items}
         batch = next(open_batches(queue.name, types, settings).start(), None)
         if batch is not None:
-            found |= zip(types, checked_batch(queue.name, types, batch), strict=True)
+            found |= zip(types, map(np.asarray, checked_batch(queue.name, types, batch)), strict=True)
     return found
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime.host_copies import HostCopies
+from kgrun.runtime.queues.picked import Picked, put
 
 if TYPE_CHECKING:
     from kgrun.runtime.devices.base import CopyLane, Device
@@ -30,7 +31,7 @@ class Slots(Protocol):
     capacity: int
     filled_ns: int  # what `fill` took to copy on the host
 
-    def fill(self, slot: int, arrays: Sequence[Array]) -> None:
+    def fill(self, slot: int, arrays: Sequence[Array | Picked]) -> None:
         """Copy a batch in; the arrays may be reused afterwards."""
         ...
 
@@ -71,14 +72,14 @@ class HostSlots:
 
     def __init__(self, device: Device, types: Sequence[TensorType], capacity: int) -> None:
         self.capacity, self.filled_ns = capacity, 0
-        self._device = device
+        self._device, self._copies = device, HostCopies()
         self._slots = [tuple(np.empty(t.shape, numpy_dtype(t.dtype)) for t in types) for _ in range(capacity)]
 
-    def fill(self, slot: int, arrays: Sequence[Array]) -> None:
+    def fill(self, slot: int, arrays: Sequence[Array | Picked]) -> None:
         """Copy a batch in."""
         started = time.perf_counter_ns()
         for place, array in zip(self._slots[slot], arrays, strict=True):
-            np.copyto(place, array)
+            put(self._copies, place, array)
         self.filled_ns += time.perf_counter_ns() - started
 
     def arrays(self, slot: int) -> tuple[Array, ...]:
@@ -91,7 +92,8 @@ class HostSlots:
             self._device.upload(address, self._slots[slot][item])
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """End the copying threads."""
+        self._copies.close()
 
 
 class LaneSlots:
@@ -119,7 +121,7 @@ class LaneSlots:
         self._copied = [lane.new_mark() for _ in range(capacity)]
         self._taken = [lane.new_mark() for _ in range(capacity)]
 
-    def fill(self, slot: int, arrays: Sequence[Array]) -> None:
+    def fill(self, slot: int, arrays: Sequence[Array | Picked]) -> None:
         """Copy a batch in, or what of it is not pinned already, and start its way to the device."""
         views, address = self._views[slot], self._base + slot * self._stride
         direct = [self._is_pinned(array) for array in arrays]
@@ -128,16 +130,18 @@ class LaneSlots:
             started = time.perf_counter_ns()
             for place, array, pinned in zip(views, arrays, direct, strict=True):
                 if not pinned:
-                    self._copies.copy(place, array)
+                    put(self._copies, place, array)
             self.filled_ns += time.perf_counter_ns() - started
         after, mark = self._taken[slot], self._copied[slot]
         if not any(direct):
+            self._batches[slot] = views
             self._lane.upload(address, self._blocks[slot], after, mark)
-        else:  # the last copy sets the mark for all: nobody waits for it before this returns
-            for offset, place, array, pinned in zip(self._layout.offsets, views, arrays, direct, strict=True):
-                chosen = array if pinned else place
-                self._lane.upload(address + offset, chosen.reshape(-1).view(np.uint8), after, mark)
-        self._batches[slot] = tuple(a if pinned else v for v, a, pinned in zip(views, arrays, direct, strict=True))
+            return
+        chosen = zip(views, arrays, direct, strict=True)
+        self._batches[slot] = batch = tuple(cast("Array", item) if pinned else view for view, item, pinned in chosen)
+        # The last copy sets the mark for all: nobody waits for it before this returns.
+        for offset, array in zip(self._layout.offsets, batch, strict=True):
+            self._lane.upload(address + offset, array.reshape(-1).view(np.uint8), after, mark)
 
     def arrays(self, slot: int) -> tuple[Array, ...]:
         """The batch, in pinned memory."""
@@ -160,7 +164,9 @@ class LaneSlots:
         self._batches.clear()
         self._blocks.clear()
 
-    def _is_pinned(self, array: Array) -> bool:
+    def _is_pinned(self, array: Array | Picked) -> bool:
+        if isinstance(array, Picked):
+            return False
         start, end = _extent(array)
         return array.flags.c_contiguous and any(first <= start and end <= last for first, last in self._pinned)
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.operators.base import TensorType
+from kgrun.runtime.queues.picked import Picked
 from kgrun.runtime.queues.settings import QueueSettings
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
-    Batch = Sequence[Array]
+    Batch = Sequence[Array | Picked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,10 @@ def _epoch(
             yield rest
             rest = None
         while start + size <= rows:
-            full = _rows(arrays, chosen, start, start + size)
-            first = first or full
+            part = slice(start, start + size)
+            full: Batch = [array[part] if chosen is None else Picked(array, chosen[part]) for array in arrays]
+            if pad and first is None:
+                first = [np.asarray(array) for array in full]
             yield full
             start += size
         if start < rows:

@@ -37,7 +37,8 @@ def samples(start: int, stop: int) -> dict[str, Array]:
 def numbers(batches: Any) -> list[list[int]]:
     """The samples of each batch, once it is seen that their items belong together."""
     found = []
-    for x, i in batches:
+    for batch in batches:
+        x, i = map(np.asarray, batch)
         assert (x == np.stack([i, -i], axis=1)).all()
         assert x.dtype == np.float32
         found.append(i.tolist())
