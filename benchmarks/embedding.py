@@ -30,6 +30,7 @@ from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime import Session
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device
+from kgrun.runtime.hostloops import native
 
 Array = np.ndarray[Any, Any]
 
@@ -217,7 +218,8 @@ def time_steps(device: Device, folder: Path, given: argparse.Namespace, ids: Arr
     print(f"of a step: {parts_of(report)}")
     print(
         f"{found.ahead:,} of {found.batches:,} prepared ahead; {100 * found.hits / found.lookups:.1f} % hits; "
-        f"{'the device reaches the tables' if found.direct else 'the host gathers rows'}; opened in {opened:.1f} s"
+        f"{'the device reaches the tables' if found.direct else 'the host gathers rows'}; opened in {opened:.1f} s; "
+        f"{'compiled' if native.available() else 'numpy'} index"
     )
     peer = torch_seconds(ids, vocabulary, width, given.layers, steps)
     if peer is not None:

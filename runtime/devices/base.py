@@ -176,7 +176,7 @@ class CopyLane(Protocol):
         ...
 
     def start(self, steps: Sequence[PreparedStep], after: Any, mark: Any) -> None:
-        """Issue kernels on the lane once `after` is reached, then set `mark`."""
+        """Issue kernels on the lane once `after` is reached (None: after what the lane has), then set `mark`."""
         ...
 
     def drain(self) -> None:

@@ -136,7 +136,8 @@ class CudaLane:
         """Launch on the lane."""
         self._enter()
         with self._issuing:
-            self._call("cuStreamWaitEvent", self._stream, after, 0)
+            if after is not None:
+                self._call("cuStreamWaitEvent", self._stream, after, 0)
             for step in steps:
                 step.launch()
             self._call("cuEventRecord", mark, self._stream)

@@ -128,7 +128,7 @@ class DirectRows:
         # What the lane overwrites on the device was read by the steps of the commit before.
         self._lane.upload(self._header_address, header, self._placed, self._read)
         fetch = self._moves["kg_rows_fetch"] if len(lookup.missing) else ()
-        self._lane.start(fetch, self._placed, self._sent)
+        self._lane.start(fetch, None, self._sent)
 
     def commit(self, lookup: Lookup, dirty: Array) -> None:
         """Rows out, rows in, in the order of the steps."""

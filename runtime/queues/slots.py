@@ -15,6 +15,7 @@ import numpy as np
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime.host_copies import HostCopies
+from kgrun.runtime.host_memory import total_memory
 from kgrun.runtime.queues.picked import Picked, put
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 ALIGNMENT = 512
 WORTH_PINNING = 1 << 20  # bytes of an array
+PINNED_SHARE = 0.25  # of the machine's memory, that an array may have to be pinned
 
 
 class Slots(Protocol):
@@ -182,4 +184,6 @@ def _can_be_pinned(array: Array) -> bool:
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     flags = array.flags
+    if array.nbytes > PINNED_SHARE * total_memory():
+        return False
     return owner.flags.owndata and flags.c_contiguous and flags.writeable and array.nbytes >= WORTH_PINNING
