@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,20 +79,38 @@ class NodeComparison:
             help = "cpu, onnxruntime, or a file of arrays: .npz, .safetensors"
             raise UsageError(f"--compare-with {self.reference}: no such file", code="KG253", help=help)
 
+    def start(self, session: Any) -> Callable[[], None]:
+        """What puts parameters back as they are now, before the runs: references start there too.
+
+        Raises:
+            UsageError: the run is of a kind that is not compared.
+        """
+        from kgrun.runtime.session import Session
+
+        if self.reference is None:
+            return _nothing
+        if not isinstance(session, Session):
+            raise UsageError("--compare-with needs a planned run, and the graph runs node by node", code="KG240")
+        if session.bound.queues or session.bound.caches:
+            what = "a data queue" if session.bound.queues else "an embedding cache"
+            raise UsageError(f"--compare-with needs inputs that stay, and {what} changes them", code="KG240")
+        if session.program.offload is not None:
+            raise UsageError("tensors that wait on the host cannot be compared", code="KG240", help="use --offload off")
+        return session.loaded.snapshot() if session.loaded.updated else _nothing
+
     def judge(
-        self, session: Any, given: Mapping[str, Any], settings: Mapping[str, Any], report: RunReport
-    ) -> tuple[RunReport, KgrunError | None]:
+        self, session: Any, given: Mapping[str, Any], settings: Mapping[str, Any], report: RunReport,
+        restart: Callable[[], None],
+    ) -> tuple[RunReport, KgrunError | None]:  # fmt: skip
         """The report with every node's difference, and the error that ends the command where one is too large."""
         if self.reference is None:
             return report, None
         from kgrun.runtime.divergence import divergences
         from kgrun.runtime.report import Divergence
-        from kgrun.runtime.session import Session
 
-        if not isinstance(session, Session):
-            raise UsageError("--compare-with needs a planned run, and the graph runs node by node", code="KG240")
         found = self._reference(session, given, settings)
         limits = self.tolerance
+        restart()
         rows = divergences(session, found.arrays, limits.rtol, limits.atol, equal_nan=limits.equal_nan)
         divergence = Divergence(found.name, rows)
         report, first = replace(report, divergence=divergence), divergence.first
@@ -122,6 +140,10 @@ class NodeComparison:
             names = [name for node in bound.nodes for name in node.written_names()]
             return onnxruntime_reference(self.model, feeds, names)
         return Reference(str(self.reference), _arrays(str(self.reference)))
+
+
+def _nothing() -> None:
+    """Nothing has to be put back."""
 
 
 def _arrays(file: str) -> dict[str, Any]:

@@ -299,13 +299,14 @@ class Work:
             if self.team is not None:
                 self.team.settle()
             # Nothing that an earlier run left may pass for what is compared.
+            restart = self.nodes.start(session) if self.nodes is not None else None
             report = session.run(given, poison=self.expectation.file is not None, **self.loop)
             if self.team is not None:
                 self.team.ran()
             wanted = self.expectation.read(report.program.graph)
             report = self.parameters.write(session, report)
             problem: KgrunError | None = None
-            if self.nodes is not None:
-                report, problem = self.nodes.judge(session, given, self.settings, report)
+            if self.nodes is not None and restart is not None:
+                report, problem = self.nodes.judge(session, given, self.settings, report, restart)
         report, error = judge_checks(*self.expectation.judge(report, wanted))
         return report, error or problem

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 TENSORS = {"x": {"role": "input", "dtype": "float32", "shape": [4], "init": {"uniform": [1, 2], "seed": 0}}}
 NODES = [
@@ -47,3 +48,33 @@ def test_references_that_cannot_be(kgrun: Any, graph_file: Any) -> None:
     assert kgrun(*words, "onnxruntime").json()["error"]["code"] == "KG240"
     assert kgrun(*words, "nothing.npz").json()["error"]["code"] == "KG253"
     assert kgrun(*words, "cpu", "--memory", "single").json()["error"]["code"] == "KG240"
+
+
+def test_the_reference_starts_from_the_parameters_that_the_runs_started_from(kgrun: Any, graph_file: Any) -> None:
+    tensors = TENSORS | {"w": {"role": "parameter", "dtype": "float32", "shape": [4], "init": {"fill": 1}}}
+    nodes = [
+        {"name": "step", "op": "Add", "inputs": ["w", "x"], "outputs": ["w2"], "inplace": {"w2": "w"}},
+        {"name": "read", "op": "Neg", "inputs": ["w2"], "outputs": ["y"]},
+    ]
+    file = graph_file(tensors=tensors, nodes=nodes, outputs=["y"])
+    words = ["execute", file, "--device", "cpu", "--json", "--iterations", "3"]
+    alone, compared = kgrun(*words).json(), kgrun(*words, "--compare-with", "cpu").json()
+    assert compared["divergence"]["first"] is None
+    assert compared["outputs"] == alone["outputs"]
+
+
+@pytest.mark.parametrize("example", ["train_digits", "embedding"])
+def test_what_queues_and_caches_change_is_not_compared(kgrun: Any, example: str) -> None:
+    graph = Path(__file__).parents[2] / "examples" / f"{example}.yaml"
+    error = kgrun("execute", graph, "--device", "cpu", "--compare-with", "cpu", "--json").json()["error"]
+    assert (error["exit"], error["code"]) == (2, "KG240")
+
+
+def test_what_is_not_compared_is_refused_before_it_runs(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    weight = {"role": "parameter", "dtype": "float32", "shape": [4], "init": {"fill": 1}, "location": "host"}
+    nodes = [*NODES[:2], {"name": "minus", "op": "Mul", "inputs": ["b", "w"], "outputs": ["y"]}]
+    file = graph_file(tensors=TENSORS | {"w": weight}, nodes=nodes, outputs=["y"])
+    saved = tmp_path / "w.npz"
+    done = kgrun("execute", file, "--device", "cpu", "--compare-with", "cpu", "--save-parameters", saved, "--json")
+    assert (done.code, done.json()["error"]["code"]) == (2, "KG240")
+    assert not saved.exists()
