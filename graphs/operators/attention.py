@@ -146,6 +146,9 @@ def _rotary(call: OpCall) -> list[TensorType]:
         lead = found[:-1] if positions is None else steps
         if found[-1:] != (s.rotated // 2,) or lead != steps or (positions is not None and len(found) != 2):
             call.fail(f"RotaryEmbedding: input {index} has shape {list(found)}", "inputs", index)
+    if call.input(1).shape != call.input(2).shape:
+        shapes = " and ".join(str(list(call.input(index).shape)) for index in (1, 2))
+        call.fail(f"RotaryEmbedding: cosines and sines have different shapes {shapes}", "inputs", 2)
     return [like(call.input(0))]
 
 

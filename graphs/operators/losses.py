@@ -23,6 +23,8 @@ def _checked(call: OpCall, scores: int) -> TensorType:
     needs_dtype(call, scores + 1, ("int32", "int64"))
     if len(shape) < 2:
         call.fail(f"{call.op} takes [batch, classes, …], got {list(shape)}", "inputs", scores)
+    if shape[1] == 0:
+        call.fail(f"{call.op} needs one class at least, got {list(shape)}", "inputs", scores)
     if labels.shape != (shape[0], *shape[2:]):
         message = f"{call.op}: labels of shape {list(labels.shape)} for scores of shape {list(shape)}"
         call.fail(message, "inputs", scores + 1)

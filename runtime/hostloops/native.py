@@ -11,7 +11,11 @@ try:
 except ImportError:
     _compiled = None
 
+INTERFACE = 1  # of csource/module.c
+
 _module: ModuleType | None = _compiled
+if _module is not None and getattr(_module, "interface", int)() != INTERFACE:
+    _module = None  # an old build in a newer checkout: as if there were none
 
 
 def available() -> bool:

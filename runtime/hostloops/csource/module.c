@@ -223,7 +223,17 @@ out:
     return result;
 }
 
+// What native.py expects of this file: raise both when a function changes, so that an old build is not called.
+#define INTERFACE 1
+
+static PyObject *interface_of(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    return PyLong_FromLong(INTERFACE);
+}
+
 static PyMethodDef methods[] = {
+    {"interface", interface_of, METH_NOARGS, "The number of this interface."},
     {"scan", scan, METH_VARARGS, "Look up the rows of a batch; see embedding/index.py."},
     {"place", place, METH_VARARGS, "Give missing rows their slots; see embedding/index.py."},
     {"stream", stream_copy, METH_VARARGS, "Copy past the caches; see host_copies.py."},

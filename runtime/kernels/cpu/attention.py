@@ -21,7 +21,7 @@ def _by_head(array: Array, heads: int) -> Array:
     """[batch, heads, sequence, size], from three axes too."""
     if array.ndim == 4:
         return array
-    return array.reshape(*array.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    return array.reshape(*array.shape[:2], heads, array.shape[2] // heads).transpose(0, 2, 1, 3)
 
 
 def _bias(call: OpCall, s: AttentionSizes) -> Callable[[Array | None, Array | None, Any], Array]:

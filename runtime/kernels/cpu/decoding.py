@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,6 +79,8 @@ def causal_conv(call: OpCall) -> HostFunction:
 def linear_attention(call: OpCall) -> HostFunction:
     """The recurrence token by token, for all sequences and heads at once, in float32."""
     s = linear_sizes(call)
+    decays = call.inputs[4] if len(call.inputs) > 4 else None
+    rates = 0 if decays is None else prod(decays.shape[2:]) // s.shared  # one a head, or one for each of its rows
     state_shape = (s.batch, s.shared, s.size, s.value_size)
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
@@ -87,7 +90,7 @@ def linear_attention(call: OpCall) -> HostFunction:
         v = v.reshape(s.batch, s.steps, s.shared, 1, s.value_size)
         past, decay, beta = given(inputs, 3), given(inputs, 4), given(inputs, 5)
         state = np.zeros(state_shape, np.float32) if past is None else past.astype(np.float32)
-        factor = None if decay is None else np.exp(widened(decay)).reshape(s.batch, s.steps, s.shared, -1, 1)
+        factor = None if decay is None else np.exp(widened(decay)).reshape(s.batch, s.steps, s.shared, rates, 1)
         rate = None if beta is None else widened(beta).reshape(s.batch, s.steps, s.beta_heads, 1, 1)
         result = outputs[0].reshape(s.batch, s.steps, s.shared, s.heads // s.shared, s.value_size)
         with np.errstate(all="ignore"):

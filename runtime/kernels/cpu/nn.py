@@ -182,7 +182,10 @@ def batch_normalization(call: OpCall) -> HostFunction:
         with np.errstate(all="ignore"):
             if training:
                 kept = (mean, variance)
-                mean, variance = np.atleast_1d(np.mean(x, axes), np.var(x, axes))
+                if x.size:
+                    mean, variance = np.atleast_1d(np.mean(x, axes), np.var(x, axes))
+                else:
+                    mean, variance = np.full((2, *mean.shape), np.nan, x.dtype)
                 for target, old, new in zip(outputs[1:], kept, (mean, variance), strict=False):
                     np.copyto(target, old * momentum + new * (1 - momentum), casting="unsafe")
             factor = scale / np.sqrt(variance + work.type(epsilon))

@@ -89,7 +89,7 @@ def apply_momentum(call: OpCall) -> HostFunction:
         with np.errstate(all="ignore"):
             v = v * momentum + g
             x = x - rate * (g + v * momentum if nesterov else v)
-        for target, result in zip(outputs, (x, v), strict=True):
+        for target, result in zip(outputs, (x, v), strict=False):  # the accumulation only where it is wanted
             np.copyto(target, result, casting="unsafe")
 
     return run

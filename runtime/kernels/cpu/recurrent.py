@@ -108,7 +108,7 @@ def recurrent(call: OpCall) -> HostFunction:
         bias, lengths, peepholes = given(inputs, 3), given(inputs, 4), given(inputs, 7)
         for d in range(r.directions):
             both = np.zeros(2 * width, x.dtype) if bias is None else widened(bias)[d]
-            projected = x.reshape(-1, r.inputs) @ w[d].T + both[:width]
+            projected = x.reshape(r.steps * r.batch, r.inputs) @ w[d].T + both[:width]
             functions = [_function(activation, clip) for activation in r.activations[d]]
             held = None if peepholes is None else widened(peepholes)[d]
             cell = make(call, functions, weights[d], both[width:], held)

@@ -71,7 +71,8 @@ def _axis_taps(x: Array, size: int, mode: str, padding: str, corners: bool) -> l
             at = np.trunc(_reflected(at, low, high))
         elif padding == "zeros":
             weight = np.where((at >= 0) & (at < size), weight, 0)
-        found.append((np.clip(at, 0, size - 1).astype(np.intp), weight))
+        place = np.clip(np.where(np.isnan(at), 0, at), 0, size - 1)  # no place at all: any will do
+        found.append((place.astype(np.intp), weight))
     return found
 
 
@@ -186,14 +187,15 @@ def _bins(
 ) -> tuple[tuple[Array, Array], tuple[Array, Array], int]:
     """Lower and upper index and weight of the points along one axis, and points a bin; outside points weigh 0."""
     length = end - start if half else max(end - start, 1.0)
-    count = ratio if ratio > 0 else max(int(np.ceil(length / bins)), 0)
+    adaptive = max(int(np.ceil(length / bins)), 0) if np.isfinite(length) else 0
+    count = ratio if ratio > 0 else adaptive
     steps = np.arange(bins)[:, None] + (np.arange(count) + 0.5) / max(count, 1)
     at = (start + steps * (length / bins)).reshape(-1)
     inside = (at >= -1) & (at <= size)
     at = np.maximum(at, 0)
     low = np.minimum(np.where(inside, at, 0).astype(np.intp), size - 1)
     high = np.minimum(low + 1, size - 1)
-    part = np.where(low >= size - 1, 0, at - low)
+    part = np.where(inside & (low < size - 1), at - low, 0)
     return (low, high), (inside * (1 - part), inside * part), count
 
 
@@ -205,7 +207,7 @@ def max_roi_pool(call: OpCall) -> HostFunction:
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         x, regions = _wide(inputs[0]), _wide(inputs[1]).astype(np.float64)
-        if ((regions[:, 0] < 0) | (regions[:, 0] >= batches)).any():
+        if not ((regions[:, 0] >= 0) & (regions[:, 0] < batches)).all():  # NaN is no image
             raise GraphError(f"{call.node}: MaxRoiPool's batch index is outside [0, {batches - 1}]", code="KG333")
         edges = np.floor(regions[:, 1:] * scale + 0.5)
         for index, (left, top, right, bottom) in enumerate(edges):
@@ -219,9 +221,14 @@ def max_roi_pool(call: OpCall) -> HostFunction:
 
 def _spans(start: float, end: float, bins: int, size: int) -> list[slice]:
     each = max(end - start + 1, 1) / bins
-    lows = np.clip(np.floor(np.arange(bins) * each) + start, 0, size).astype(int)
-    highs = np.clip(np.ceil(np.arange(1, bins + 1) * each) + start, 0, size).astype(int)
+    lows = _within(np.floor(np.arange(bins) * each) + start, size)
+    highs = _within(np.ceil(np.arange(1, bins + 1) * each) + start, size)
     return [slice(low, max(low, high)) for low, high in zip(lows, highs, strict=True)]
+
+
+def _within(at: Array, size: int) -> Array:
+    """Coordinates as indices in [0, size]; NaN is the end, so that nothing lies behind it."""
+    return np.clip(np.where(np.isnan(at), size, at), 0, size).astype(np.intp)
 
 
 def _largest(x: Array, axis: int, spans: Sequence[slice]) -> Array:

@@ -47,7 +47,7 @@ def conv(call: OpCall) -> HostFunction:
             rows = by_group.transpose(1, 2, 0, 3).reshape(group, filters, batch * places)
             for tap, place in enumerate(tap_slices(window)):
                 met = source[(*everywhere, *place)].reshape(batch, group, depth, places)
-                np.matmul(rows, met.transpose(1, 0, 3, 2).reshape(group, -1, depth), out=result[..., tap])
+                np.matmul(rows, met.transpose(1, 0, 3, 2).reshape(group, batch * places, depth), out=result[..., tap])
             np.copyto(outputs[1], result.reshape(outputs[1].shape), casting="unsafe")
         if len(outputs) > 2:
             np.copyto(outputs[2], np.add.reduce(dy, (0, *range(2, dy.ndim))), casting="unsafe")

@@ -146,6 +146,13 @@ _CORNERS = """const T y = top + ph * bin_h + (T(iy) + T(0.5)) * bin_h / T(grid_h
         const T d = some * ly * lx * (T)from[y1 * width + x1];"""
 
 
+# How many points a bin has along an axis: none where the region has no size.
+_POINTS = """__device__ __forceinline__ long long kg_points(T bin) {
+  return bin - bin == T(0) ? (long long)ceil(bin) : 0;
+}
+"""
+
+
 @on_cuda("RoiAlign")
 def _roi_align(call: OpCall) -> Lowered:
     x, out, given = call.input(0), call.outputs[0], call.attributes
@@ -153,7 +160,7 @@ def _roi_align(call: OpCall) -> Lowered:
         return Lowered(())
     half, ratio = given["coordinate_transformation_mode"] == "half_pixel", given["sampling_ratio"]
     least = "" if half else "if (h < T(1)) h = 1; if (w < T(1)) w = 1;"
-    adaptive = "const long long grid_h = (long long)ceil(bin_h), grid_w = (long long)ceil(bin_w);"
+    adaptive = "const long long grid_h = kg_points(bin_h), grid_w = kg_points(bin_w);"
     fixed = f"const long long grid_h = {ratio}, grid_w = {ratio};"
     combine, finish = "s += a + b + c + d;", "T(grid_h * grid_w > 0 ? grid_h * grid_w : 1)"
     if given["mode"] == "max":
@@ -180,7 +187,7 @@ def _roi_align(call: OpCall) -> Lowered:
     q[i] = kg_to<E>(first && s == T(0) ? T(0) : s / {finish});"""
     parameters = """const E* p, const E* regions, const long long* images, E* q, T scale, T shift, long long batches,
     long long channels, long long height, long long width, long long rows, long long columns"""
-    text = _loop("kg_roi_align", parameters, _head(x.dtype), body)
+    text = _loop("kg_roi_align", parameters, _head(x.dtype) + _POINTS, body)
     values = (number(given["spatial_scale"], x.dtype), number(0.5 if half else 0.0, x.dtype))
     sizes = map(int64, (*x.shape, *out.shape[2:], out.size))
     args: Arguments = (source_input(0), source_input(1), source_input(2), target(), *values, *sizes)
@@ -222,7 +229,7 @@ def _max_roi_pool(call: OpCall) -> Lowered:
     q[i] = kg_to<E>(s);"""
     head = _head(x.dtype) + (
         "__device__ __forceinline__ long long kg_within(double at, long long size) {\n"
-        "  return at < 0 ? 0 : at > size ? size : (long long)at;\n}\n"
+        "  return at < 0 ? 0 : at <= size ? (long long)at : size;\n}\n"  # NaN is the end
         "__device__ __forceinline__ double kg_edge(double at, double scale) { return floor(at * scale + 0.5); }\n"
     )
     parameters = """const E* p, const E* regions, E* q, double scale, long long batches, long long channels,
