@@ -222,8 +222,9 @@ def _process_ms(command: Sequence[str]) -> float:
 
 
 def example_commands(page: str) -> list[str]:
-    """The commands of examples/README.md that compare with expected outputs."""
-    return [line for line in re.findall(r"^    kgrun (execute .+)$", page, re.MULTILINE) if "--expected" in line]
+    """The commands of examples/README.md that compare with expected outputs and need no second GPU."""
+    lines = re.findall(r"^    kgrun (execute .+)$", page, re.MULTILINE)
+    return [line for line in lines if "--expected" in line and "--ranks" not in line]
 
 
 def examples(section: Section) -> None:
