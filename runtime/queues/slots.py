@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 ALIGNMENT = 512
-WORTH_PINNING = 1 << 20  # bytes of an array
-PINNED_SHARE = 0.25  # of the machine's memory, that an array may have to be pinned
+WORTH_PINNING, MOST_PINNED = 1 << 20, 4 << 30  # bytes of an array; pinning takes 0.7 s a GiB
 
 
 class Slots(Protocol):
@@ -183,7 +182,5 @@ def _can_be_pinned(array: Array) -> bool:
     owner: Any = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    flags = array.flags
-    if array.nbytes > PINNED_SHARE * total_memory():
-        return False
-    return owner.flags.owndata and flags.c_contiguous and flags.writeable and array.nbytes >= WORTH_PINNING
+    flags, fits = array.flags, WORTH_PINNING <= array.nbytes <= min(MOST_PINNED, total_memory() // 4)
+    return owner.flags.owndata and flags.c_contiguous and flags.writeable and fits

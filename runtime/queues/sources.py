@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     Batch = Sequence[Array | Picked]
 
 
+_OFTEN = 16  # epochs after which pinning an array has cost less than copying its batches
+
+
 @dataclass(frozen=True, slots=True)
 class Batches:
     """Where batches come from.
@@ -28,7 +31,7 @@ class Batches:
         count: how many there are in all; None where that is not known, or where there is no end.
         endless: whether there is no end.
         start: an iterator over them, from the first.
-        held: arrays that stay as they are, of which batches are slices.
+        held: arrays that stay as they are, of which batches are slices, so often that preparing them is worth it.
     """
 
     count: int | None
@@ -77,8 +80,9 @@ def open_batches(name: str, types: Mapping[str, TensorType], settings: QueueSett
             help=None if total == 0 else "last: pad fills it up",
         )
     count = each * settings.epochs or None
-    sliced = isinstance(source, Mapping) and settings.shuffle is None
-    held = tuple(np.asarray(source[name]) for name in types) if sliced else ()
+    often = settings.epochs == 0 or settings.epochs >= _OFTEN
+    keeps = isinstance(source, Mapping) and settings.shuffle is None and often
+    held = tuple(np.asarray(source[name]) for name in types) if keeps else ()
     return Batches(count, settings.epochs == 0, lambda: _epochs(shards, size, settings), held)
 
 

@@ -14,7 +14,7 @@
 #define PREFETCH(at) ((void)(at))
 #endif
 
-enum { AHEAD = 16 };  /* ids whose entries are on their way from memory */
+enum { AHEAD = 48 };  /* ids whose entries are on their way from memory */
 
 typedef struct { Py_buffer view; } Held;
 
@@ -73,6 +73,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
     int64_t *last = h[3].view.buf, *missing = h[4].view.buf, *hit = h[5].view.buf, *before = h[6].view.buf;
     const uint64_t vocabulary = (uint64_t)length(&h[2]);
     Py_ssize_t misses = 0, slots = 0, hits = 0, outside = 0;
+    int64_t nobody = 0;
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t k = 0; k < n; k++) {
         if (k + AHEAD < n) {
@@ -85,18 +86,19 @@ static PyObject *scan(PyObject *self, PyObject *args) {
             put(found, k, wide, -1);
             continue;
         }
+        /* What comes next no branch would foretell: everything is written, and counted where it holds. */
         int32_t slot = slot_of[id];
-        if (slot >= 0) {
-            hits++;
-            if (last[slot] != step) {
-                before[slots] = last[slot];
-                hit[slots++] = slot;
-                last[slot] = step;
-            }
-        } else if (slot == -1) {
-            slot = slot_of[id] = (int32_t)(-2 - misses);
-            missing[misses++] = id;
-        }
+        const int isnew = slot == -1, cached = slot >= 0;
+        missing[misses] = id;
+        slot = isnew ? (int32_t)(-2 - misses) : slot;
+        misses += isnew;
+        slot_of[id] = slot;
+        int64_t *use = cached ? last + slot : &nobody;
+        hit[slots] = slot;
+        before[slots] = *use;
+        slots += cached & (*use != step);
+        *use = step;
+        hits += cached;
         put(found, k, wide, slot);
     }
     Py_END_ALLOW_THREADS
@@ -144,12 +146,14 @@ static PyObject *place(PyObject *self, PyObject *args) {
         }
         if (head + AHEAD < tail) PREFETCH(last + log[head + AHEAD]);
         const int32_t slot = log[head];
-        if (last[slot] != steps[head]) continue; /* used again since */
         places[i] = slot;
-        evicted[i++ - fresh] = id_of[slot];
-        PREFETCH(slot_of + id_of[slot]);
+        i += last[slot] == steps[head]; /* else it was used again since */
     }
     if (good) {
+        for (Py_ssize_t i = fresh; i < count; i++) {
+            evicted[i - fresh] = id_of[places[i]];
+            PREFETCH(slot_of + evicted[i - fresh]);
+        }
         for (Py_ssize_t i = fresh; i < count; i++) slot_of[evicted[i - fresh]] = -1;
         for (Py_ssize_t i = 0; i < count; i++) {
             slot_of[missing[i]] = (int32_t)places[i];
@@ -158,7 +162,9 @@ static PyObject *place(PyObject *self, PyObject *args) {
         }
         for (Py_ssize_t k = 0; count && k < n; k++) {
             const int64_t slot = number(found, k, wide);
-            if (slot < -1) put(found, k, wide, places[-2 - slot]);
+            const int open = slot < -1;
+            const int64_t place = places[open ? -2 - slot : 0];
+            put(found, k, wide, open ? place : slot);
         }
         if (tail + hit + count > room) {
             Py_ssize_t kept = 0;

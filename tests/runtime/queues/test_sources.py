@@ -101,6 +101,15 @@ def test_a_folder_of_one_npy_file_an_item_is_mapped(tmp_path: Path) -> None:
     assert numbers(opened.start()) == [[0, 1, 2], [3, 4, 5]]
 
 
+@pytest.mark.parametrize(
+    ("epochs", "shuffle", "held"), [(0, None, True), (16, None, True), (15, None, False), (0, 1, False)]
+)
+def test_arrays_that_are_gone_through_often_in_order_are_held(epochs: int, shuffle: int | None, held: bool) -> None:
+    given = samples(0, 4)
+    found = open_batches("q", types(2), settings(given, epochs=epochs, shuffle=shuffle)).held
+    assert [array is whole for array, whole in zip(found, given.values(), strict=held)] == [True, True] * held
+
+
 def test_no_end_is_no_count() -> None:
     opened = open_batches("q", types(2), settings(samples(0, 4), epochs=0))
     assert opened.endless
