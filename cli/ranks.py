@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kgrun.cli import boundary
 from kgrun.cli.boundary import Finished
 from kgrun.graphs.errors import KgrunError, UsageError
+from kgrun.graphs.operators.names import COMMUNICATING
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph
@@ -115,7 +116,8 @@ class Team:
         options = {key: repr(value) for key, value in {**settings, **loop}.items() if key not in ("device", "queues")}
         text = graph.model_dump_json(by_alias=True, exclude_unset=True) + repr(sorted(options.items()))
         kind = str(settings["device"]).partition(":")[0]
-        self._world.greet(hashlib.sha256(text.encode()).hexdigest(), kind)
+        communicates = any(getattr(node, "op", None) in COMMUNICATING for node in graph.nodes)
+        self._world.greet(hashlib.sha256(text.encode()).hexdigest(), kind, communicates=communicates)
 
     def remember(self, graph: KernelGraph) -> None:
         """What was read, to be compared with what the others read."""

@@ -42,7 +42,7 @@ def graph_outputs(graph: KernelGraph, tensors: Mapping[str, BoundTensor]) -> tup
                 code="KG353",
                 where=graph.place("tensors", name, "role"),
             )
-    updates = any(node.inplace for node in graph.nodes)
+    updates = any(node.inplace or getattr(node, "op", None) == "Send" for node in graph.nodes)
     if not names and graph.nodes and not updates:
         raise GraphError(
             "the graph has no outputs", code="KG346", where=graph.place("outputs"), help="name them under `outputs`"

@@ -10,7 +10,7 @@ import numpy as np
 
 from kgrun.graphs.data import numpy_dtype
 from kgrun.runtime.collectives.communicator import Communicator, Request
-from kgrun.runtime.collectives.layout import fused
+from kgrun.runtime.collectives.layout import fused, whole
 from kgrun.runtime.collectives.world import World, current_for
 from kgrun.runtime.program import LibraryCall
 
@@ -43,13 +43,8 @@ def prepare(call: LibraryCall, address: Address) -> Callable[[], None]:
         world.propose([call.routine, same, together], members, node)
     engine = world.communicator(world.everyone if pair else members)
     if together:
-        sources, targets = [_whole(sources)], [_whole(targets)]
+        sources, targets = [whole(sources)], [whole(targets)]
     return _Calls(world, engine, call.routine, config, sources, targets).run
-
-
-def _whole(spans: Spans) -> tuple[int, int]:
-    first, last = spans[0], spans[-1]
-    return first[0], last[0] + last[1] - first[0]
 
 
 def _view(span: tuple[int, int], dtype: Any = np.uint8) -> Array:
@@ -142,16 +137,7 @@ class _Calls:
 
     def _reduce(self, engine: Communicator, source: Any, target: Any) -> Any:
         reduction, root = self._config["reduction"], self._root()
-        begin = self._reducing(source, target, lambda given, sums: engine.reduce(given, sums, reduction, root))
-        if self._config["rank"] == self._config["root"]:
-            return begin
-        empty = _view(target)
-
-        def step() -> Any:
-            request, _ = begin()
-            return request, lambda: empty.fill(0)  # a result that only the root has is zero elsewhere
-
-        return step
+        return self._reducing(source, target, lambda given, sums: engine.reduce(given, sums, reduction, root))
 
     def _reduce_scatter(self, engine: Communicator, source: Any, target: Any) -> Any:
         reduction = self._config["reduction"]

@@ -26,3 +26,9 @@ def fused(routine: str, sources: Sequence[tuple[int, int]], targets: Sequence[tu
         return False
     held = sum(nbytes for _, nbytes in sources)
     return ends[-1] - held <= max(4096, held * _MOST_PADDING)
+
+
+def whole(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """From the first byte to the last: address and bytes."""
+    (first, _), (last, nbytes) = spans[0], spans[-1]
+    return first, last + nbytes - first

@@ -57,4 +57,7 @@ def lowered(call: OpCall, engine: str) -> Lowered:
     }
     operands = (*inputs, *outputs) or (token,)
     routine = LibraryRoutine(engine, _ROUTINES[call.op], config, operands)
-    return Lowered((routine,), () if inputs or outputs else (_TOKEN_BYTES,))
+    after: tuple[ClearOperand, ...] = ()
+    if call.op == "Reduce" and attributes["rank"] != attributes["root"]:  # zero where only the root has the result
+        after = tuple(ClearOperand(o, kind.nbytes) for o, kind in zip(outputs, call.outputs, strict=True))
+    return Lowered((routine, *after), () if inputs or outputs else (_TOKEN_BYTES,))

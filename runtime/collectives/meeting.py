@@ -33,6 +33,7 @@ class Meeting:
         self._values: dict[str, dict[int, Any]] = {}
         self._waiting: dict[int, list[Any]] = {}
         self._ended: dict[int, store.Message] = {}
+        self._alarms: list[Callable[[], None]] = []
         self._closed = False
         found = store.connect(address, limit)
         if found is None:
@@ -91,6 +92,11 @@ class Meeting:
         with self._changed:
             return [r for r in members if r != self.info.rank and self._waiting.get(r) != list(what)]
 
+    def when_one_ends(self, call: Callable[[], None]) -> None:
+        """Have `call` called, by the thread that hears of it, when another rank fails or ends before its good-bye."""
+        with self._changed:
+            self._alarms.append(call)
+
     def fail(self, error: KgrunError) -> None:
         """Tell the others why this rank ends."""
         self._post({store.FAILED: error.to_json()})
@@ -111,12 +117,16 @@ class Meeting:
             self._socket.sendall(json.dumps({"from": self.info.rank, **message}).encode() + b"\n")
 
     def _listen(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            for line in self._socket.makefile("rb"):
+        with contextlib.suppress(OSError, ValueError), self._socket, self._socket.makefile("rb") as lines:
+            for line in lines:
                 message = json.loads(line)
                 with self._changed:
                     self._take(message)
                     self._changed.notify_all()
+                    alarms = list(self._alarms) if message["from"] != self.info.rank else []
+                if store.FAILED in message or store.GONE in message:
+                    for alarm in alarms:
+                        alarm()
         with self._changed:
             self._ended.setdefault(-1, {store.GONE: True})
             self._changed.notify_all()

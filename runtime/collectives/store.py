@@ -19,6 +19,7 @@ from typing import Any
 Message = dict[str, Any]
 GONE, FAILED, BYE, HELLO, STATUS = "gone", "failed", "bye", "hello", "status"
 _HELLO_SECONDS = 10.0
+_LONGEST_GREETING = 65_536
 _LONGEST_LINE = 1 << 28
 
 
@@ -71,18 +72,18 @@ class Store:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.settimeout(_HELLO_SECONDS)
-            lines = connection.makefile("rb")
-            first = json.loads(lines.readline(65_536))
-            if not hmac.compare_digest(str(first["token"]), self._token) or first["from"] not in self.heard:
-                return
-            connection.settimeout(None)
-            if STATUS in first:
-                self._hear(first["from"], first)
-                return
-            rank = first["from"]
-            self._enter(rank, connection)
-            while line := lines.readline(_LONGEST_LINE):
-                self._hear(rank, json.loads(line), line)
+            with connection.makefile("rb") as lines:
+                first = json.loads(lines.readline(_LONGEST_GREETING))
+                if not hmac.compare_digest(str(first["token"]), self._token) or first["from"] not in self.heard:
+                    return
+                connection.settimeout(None)
+                if STATUS in first:
+                    self._hear(first["from"], first)
+                    return
+                rank = first["from"]
+                self._enter(rank, connection)
+                while line := lines.readline(_LONGEST_LINE):
+                    self._hear(rank, json.loads(line), line)
         if rank is not None:
             self._leave(rank)
 

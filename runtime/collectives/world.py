@@ -6,6 +6,7 @@ A process is one rank, so there is one world in it at most; `current` finds it.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import secrets
 import socket
 import time
@@ -81,21 +82,22 @@ class World:
         """Seconds that others may be waited for."""
         return usual if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
-    def greet(self, digest: str, device: str) -> None:
-        """Meet all ranks, and see that they run the same.
+    def greet(self, digest: str, device: str, *, communicates: bool = True) -> None:
+        """Meet all ranks, and see that they run the same; and that they have an engine where the graph communicates.
 
         Raises:
             DeviceFault: KG621 for ranks that run another graph, or run it otherwise.
             TimeoutExpired: KG904 for ranks that did not come.
         """
-        missing = mpi.missing() if device == "cpu" else None
+        missing = (mpi.missing() if device == "cpu" else _no_nccl()) if communicates else None
         said = self.meeting.gather(
-            "greet", {"digest": digest, "device": device, "mpi": missing}, self.everyone, "meeting the other ranks"
+            "greet", {"digest": digest, "device": device, "missing": missing}, self.everyone, "meeting the other ranks"
         )
         for rank, each in enumerate(said):
-            if each["mpi"] is not None:
-                text = f"rank {rank} cannot take part: {each['mpi']}"
-                raise DeviceFault(text, code="KG623", help="pip install 'kgrun[mpi]' there", details={"rank": rank})
+            if each["missing"] is not None:
+                text = f"rank {rank} cannot take part: {each['missing']}"
+                help = "pip install 'kgrun[mpi]' there, or 'kgrun[nccl]' for GPUs"
+                raise DeviceFault(text, code="KG623", help=help, details={"rank": rank})
         for key, what in (("digest", "runs another graph, or with other options"), ("device", "has another device")):
             other = odd_one([each[key] for each in said])
             if other is not None:
@@ -184,6 +186,10 @@ class World:
                 self._store.close(patience)
 
 
+def _no_nccl() -> str | None:
+    return None if importlib.util.find_spec("nccl") is not None else "nccl4py is not installed"
+
+
 def odd_one(values: Sequence[object]) -> int | None:
     """The first position whose value is not the most common one (of equally common ones, not the first)."""
     counts = [sum(value == other for other in values) for value in values]
@@ -209,7 +215,7 @@ def current_for(members: Sequence[int], rank: int, node: str) -> World:
     size, own = (1, 0) if world is None else (world.info.size, world.info.rank)
     if world is None or max(members) >= size or rank != own:
         raise UsageError(
-            f"{node!r} is for rank {rank} of {list(members)}, and this is rank {own} of {size}",
+            f"{node!r} is for rank {rank} of {sorted({*members})}, and this is rank {own} of {size}",
             code="KG279",
             help="start all ranks (`--ranks N`, mpirun), and leave rank and world_size to the launcher",
         )

@@ -62,6 +62,10 @@ class Libraries:
                 from kgrun.runtime.devices.cuda_dnn import Dnn
 
                 return Dnn(self._driver, self.precision)
+            case "nccl":
+                from kgrun.runtime.devices.cuda_nccl import Nccl
+
+                return Nccl(self._driver)
         raise DeviceUnavailable(f"{call.library}.{call.routine} is not available on a GPU", code="KG711")
 
     def close(self, lost: bool) -> None:

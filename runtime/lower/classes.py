@@ -214,6 +214,9 @@ def _refusal(
     kept = classes.use(source).kept
     if kept is not None:
         return kept
+    for reader in bound.tensors[source].consumers:
+        if reader != node.index and bound.nodes[reader].stream != node.stream:
+            return f"{bound.nodes[reader].name} reads it on another stream: overwriting it would wait for that"
     if node.inputs.count(source) > 1 and lookup(node.op).family != "elementwise":
         return f"{source} is an operand twice"
     return _shared_operand(node, source, classes) or _later_use(bound, node, source, classes)
