@@ -225,6 +225,17 @@ def test_launch_13_ptx_newer_than_the_driver_names_both_versions(kgrun: Any, wri
     assert re.search(r"this driver \(CUDA \d+\.\d+\) accepts up to \d\.\d", done.error)
 
 
+def test_launch_13_ptx_newer_than_the_cpu_device_takes_names_both_versions_and_the_place(
+    kgrun: Any, write: Any
+) -> None:
+    graph = launch(NEW_PTX, kernel={"language": "ptx"})
+    done = kgrun("execute", write(graph), "--device", "cpu", "--json")
+    assert (done.code, done.json()["error"]["code"]) == (5, "KG505")
+    assert "PTX ISA 99.9" in done.error
+    assert re.search(r"the CPU device takes versions up to \d", done.error)
+    assert "kernels.k.source" in done.json()["error"]["where"]
+
+
 def test_launch_13_ptx_newer_than_the_driver_names_both_versions_and_has_the_log() -> None:
     driver = FakeDriver(facts=DeviceFacts("f", "sm_90", 1 << 30, OPTIN, (12, 4)))
     log = "ptxas fatal: Unsupported .version 99.9"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases.conftest import IN, op, plan, relu, together, value
+from tests.cases.conftest import IN, ON_EACH_DEVICE, op, plan, relu, together, value
 from tests.graphs.random_graphs import random_graph
 
 # plan-02
@@ -235,8 +235,8 @@ def test_ctx_05_an_alignment_that_is_no_power_of_two_is_never_taken_for_one(
     assert (done.code == 0) == (alignment in ("3", "48"))
 
 
-@pytest.mark.gpu
-def test_ctx_05_float4_after_odd_tensors_runs(kgrun: Any, write: Any) -> None:
+@ON_EACH_DEVICE
+def test_ctx_05_float4_after_odd_tensors_runs(kgrun: Any, write: Any, device: str) -> None:
     source = """extern "C" __global__ void k(const char* a, const char* b, const float4* v, float4* y) {
       float4 t = v[0];
       t.x += a[0] + b[2];
@@ -256,7 +256,7 @@ def test_ctx_05_float4_after_odd_tensors_runs(kgrun: Any, write: Any) -> None:
         "nodes": [node],
         "outputs": ["y"],
     }
-    assert value(kgrun("execute", write(graph), "--device", "cuda", "--json"), "y") == [3, 1, 2, 3]
+    assert value(kgrun("execute", write(graph), "--device", device, "--json"), "y") == [3, 1, 2, 3]
 
 
 # off-02: what is constant is never written back; nothing that a step touches is anywhere but on the device

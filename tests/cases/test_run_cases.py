@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,18 @@ def test_time_04_every_member_of_the_times_is_in_the_schema(kgrun: Any, write: A
     told = json.dumps(kgrun("schema", "report").json())
     for name in (*document["total_ns"], *document["kernels"][0], *document):
         assert f'"{name}"' in told
+
+
+def test_time_04_every_column_and_member_of_the_times_is_in_the_help_of_metrics(kgrun: Any, write: Any) -> None:
+    path = write(relu())
+    document = kgrun("execute", path, "--device", "cpu", "--json").json()
+    lines = kgrun("execute", path, "--device", "cpu").out.splitlines()
+    title = next(i for i, line in enumerate(lines) if line.startswith("Kernels"))
+    columns = re.split(r"  +", lines[title + 1].strip())
+    told = {line.strip().split("  ")[0] for line in kgrun("execute", "--help-metrics").out.splitlines()}
+    words = {word for name in told for word in re.split(r"[ .,]+", name)} | told
+    members = {*columns, *document["total_ns"], *document["kernels"][0], *document["memory"]}
+    assert members - words == set()
 
 
 SILENT = 'extern "C" __global__ void k(float* y) { if (blockDim.x > 1000) y[0] = 1; }'
