@@ -78,21 +78,21 @@ def test_S155_every_lookup_is_that_of_the_whole_table(
 ) -> None:
     monkeypatch.setattr("kgrun.runtime.embedding.direct_rows.SHARE", 0.25 if direct else 0)
     table = np.random.default_rng(5).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
-    pairs, direct, held = batches(120, rows, outside=True), Direct(table, update), device.memory_in_use()
+    pairs, whole, held = batches(120, rows, outside=True), Direct(table, update), device.memory_in_use()
     queues = {"q": list(pairs)}
     session = Session(lookup_graph(rows, update=update), device=device, values={"table": table}, queues=queues)
     with session:
         assert session.not_replayed is None
         for ids, step in pairs[:60]:
             report = session.run(iterations=1, warmup=1, per_step=False)
-            np.testing.assert_array_equal(report.outputs["found"], direct.run(ids, step))
+            np.testing.assert_array_equal(report.outputs["found"], whole.run(ids, step))
         report = session.run(per_step=False)  # in a row, each batch prepared while the run before goes on
         for ids, step in pairs[60:]:
-            direct.run(ids, step)
+            whole.run(ids, step)
         assert report.embeddings[0].ahead > 0
         assert report.embeddings[0].direct is direct
-        np.testing.assert_array_equal(session.output("table"), direct.table)
-        np.testing.assert_allclose(report.outputs["total2"], direct.total, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(session.output("table"), whole.table)
+        np.testing.assert_allclose(report.outputs["total2"], whole.total, rtol=1e-5, atol=1e-5)
     assert device.memory_in_use() == held
 
 

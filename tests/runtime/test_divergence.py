@@ -105,3 +105,4 @@ def test_onnx_runtime_gives_every_value_of_a_model(tmp_path: Path) -> None:
         session.run(given)
         rows = divergences(session, reference.arrays, 1e-6, 1e-6)
     assert [(row.tensor, row.ok) for row in rows] == [("a", True), ("y", True)]
+    assert onnxruntime_reference(path, given, ["nothing"]).arrays == {}
