@@ -40,11 +40,10 @@ from kgrun.runtime.queues.feed import open_feed
 from kgrun.runtime.refine import refined, same_steps
 from kgrun.runtime.regions import limit_memory, plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
-from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import judged, step_reports
 from kgrun.runtime.stepwise import first_run, run_stepwise
-from kgrun.runtime.try_streams import try_streams
+from kgrun.runtime.try_streams import spread_plan, try_streams
 
 if TYPE_CHECKING:
     from kgrun.runtime.sharing import Sharing
@@ -159,10 +158,10 @@ class Session:
                 if self.device.info.kind != "cpu" and fitted.offload is not None:
                     self._plan_again(program, planning)
             if streams == "auto" and not checks and share is None and fitted.offload is None:
-                spread = parallel_streams(program)
-                if spread is not program:
+                spread = spread_plan(program, planning)
+                if spread is not None:
                     with blaming(lambda: self.program):
-                        tried = try_streams(self.loaded, planning.plan(spread), self._load, self._given, self.seed)
+                        tried = try_streams(self.loaded, spread, self._load, self._given, self.seed)
                     self.loaded, self.stream_choice = tried
             self._undo = undo.pop_all()
 

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.host_data import Array
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.measure import Amount
 from kgrun.runtime.memory.plan_types import MemoryPlan
+from kgrun.runtime.planning import Planning
 from kgrun.runtime.program import Program
 from kgrun.runtime.report import StreamChoice
+from kgrun.runtime.schedule import parallel_streams
 from kgrun.runtime.statistics import time_stats
+
+
+def spread_plan(program: Program, planning: Planning) -> tuple[Program, MemoryPlan] | None:
+    """The program with independent branches on streams of their own, and its plan.
+
+    None where there are no such branches, or where only the program as it is fits the limit.
+    """
+    spread = parallel_streams(program)
+    if spread is program:
+        return None
+    try:
+        return replace(planning, offload="off").plan(spread)
+    except DoesNotFit:
+        return None
 
 
 def try_streams(

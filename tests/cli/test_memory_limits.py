@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -83,3 +84,42 @@ def test_the_region_of_what_waits_on_the_host_is_the_dynamic_one(kgrun: Any, cha
     rows = [line.split() for line in text.splitlines()]
     regions = {row[0]: row[1] for row in rows if len(row) == 5 and row[2:4] == ["4", "KiB"]}
     assert regions == {"input": "dynamic", "parameter": "static", "output": "dynamic", "intermediate": "dynamic"}
+
+
+@pytest.mark.parametrize("marked", [[], ["t1"], ["w"], ["x", "t1", "w"]])
+@pytest.mark.parametrize("mode", ["auto", "manual", "seeds", "off"])
+def test_S97_the_smallest_limit_of_an_error_fits_in_the_mode_that_names_it(
+    kgrun: Any,  # noqa: F811
+    chain: Any,
+    marked: list[str],
+    mode: str,
+) -> None:
+    graph = json.loads(chain.read_text())
+    for name in marked:
+        graph["tensors"].setdefault(name, {})["offload"] = "always"
+    chain.write_text(json.dumps(graph))
+    words = ["execute", chain, "--device", "cpu", "--offload", mode, "--json", "--memory-limit"]
+    error = kgrun(*words, "1").json()["error"]
+    assert error["exit"] == 4
+    least = error["details"]["smallest_feasible_limit_bytes"]
+    if mode == "seeds":
+        assert "with --offload auto" in error["help"]
+        words[words.index(mode)] = "auto"
+    done = kgrun(*words, str(least))
+    assert done.code == 0, done.out
+    assert done.json()["memory"]["measured_peak_bytes"] <= least
+
+
+def test_streams_that_do_not_fit_side_by_side_leave_the_graph_as_it_is(kgrun: Any, write: Any) -> None:  # noqa: F811
+    """Two branches of 2 tensors each: in turn one branch's bytes serve the other, side by side they cannot."""
+    spec = {"role": "input", "dtype": "float32", "shape": [1024], "init": {"uniform": [-1, 1]}}
+    nodes = [op(f"{b}{i}", "Sin", [f"{b}t{i}" if i else "x"], f"{b}t{i + 1}") for b in "pq" for i in range(3)]
+    nodes += [op(f"{b}r", "ReduceSum", [f"{b}t3"], f"{b}s") for b in "pq"] + [op("y", "Add", ["ps", "qs"], "y")]
+    file = write(relu(tensors={"x": spec}, nodes=nodes))
+    words = ["execute", file, "--device", "cpu", "--json"]
+    plain = kgrun(*words).json()
+    limit = str(plain["memory"]["peak_bytes"])
+    done = kgrun(*words, "--streams", "auto", "--memory-limit", limit)
+    assert done.code == 0, done.out
+    assert done.json()["outputs"] == plain["outputs"]
+    assert done.json()["streams"] is None

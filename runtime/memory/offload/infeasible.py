@@ -8,7 +8,8 @@ from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.memory.offload.apply import apply
 from kgrun.runtime.memory.offload.choose import any_schedules, forced_gaps
 from kgrun.runtime.memory.offload.records import OffloadMode, Problem, Tensor
-from kgrun.runtime.memory.offload.simulate import full_load
+from kgrun.runtime.memory.offload.simulate import full_load, simulate
+from kgrun.runtime.memory.offload.stays import parts_of
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
 
@@ -42,7 +43,7 @@ def does_not_fit(
     step = program.steps[at]
     operands = sorted((t for t in problem.tensors if at in t.touches), key=lambda t: -t.held)
     without = plan(program, None).peak_bytes
-    with_offload = min(_smallest(program, problem, least, plan), without)
+    with_offload = min(_smallest(program, problem, mode, least, plan), without)
     details: dict[str, object] = {
         "limit_bytes": limit,
         "needed_bytes": with_offload,
@@ -65,14 +66,37 @@ def does_not_fit(
         message = f"what the file marks for offload does not bring the graph under {limit:,} bytes"
     else:
         message = f"no plan found within {limit:,} bytes, with offload; step {step.name} alone needs {least:,}"
-    help = f"the smallest limit that fits is {with_offload:,} bytes with offload, {without:,} without"
+    way = "--offload auto" if mode == "seeds" else "offload"  # the older rule may need more
+    help = f"the smallest limit that fits is {with_offload:,} bytes with {way}, {without:,} without"
     return DoesNotFit(message, code="KG405", help=help, details=details)
 
 
-def _smallest(program: Program, problem: Problem, least: int, plan: Callable[[Program, int | None], MemoryPlan]) -> int:
-    """The lowest limit for which a plan is known: what the schedules of the floor pack into."""
+def _smallest(
+    program: Program,
+    problem: Problem,
+    mode: OffloadMode,
+    least: int,
+    plan: Callable[[Program, int | None], MemoryPlan],
+) -> int:
+    """The lowest limit for which a plan is known: what the schedules of the floor pack into.
+
+    With "manual" only marked tensors move: what they leave is the floor.
+    """
     heights = []
-    for schedule in any_schedules(problem, least, forced_gaps(problem)):
+    forced = forced_gaps(problem)
+    if mode == "manual":
+        if not forced:
+            return plan(program, None).peak_bytes
+        load = full_load(problem)
+        for gap in (problem.gaps[index] for index in forced):
+            for low, high in gap.spans:
+                load[low:high] -= problem.tensors[gap.tensor].held
+        least = int(load.max())
+        found = simulate(problem, parts_of(problem, forced), least, prefetch=True)
+        schedules = iter(() if found is None else (found,))
+    else:
+        schedules = any_schedules(problem, least, forced)
+    for schedule in schedules:
         heights.append(plan(apply(program, problem, schedule).program, least).peak_bytes)
         if heights[-1] <= least:
             break
