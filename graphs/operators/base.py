@@ -107,14 +107,19 @@ class OpCall:
         if found is None:
             value = self.attributes.get(attribute) if attribute else None
             return None if value is None else tuple(value)
-        if found.value is None:
+        return tuple(int(v) for v in self.known(index))
+
+    def known(self, index: int) -> tuple[Any, ...]:
+        """The elements of input `index`; ValueUnknown where only the run tells them."""
+        value = self.input(index).value
+        if value is None:
             raise ValueUnknown(
                 f"input {index} of {self.op} must be known before the run",
                 "inputs",
                 index,
                 help="make it a constant with `value`, or give it with --input",
             )
-        return tuple(int(v) for v in found.value)
+        return value
 
     def axis(self, value: int, rank: int, what: str = "axis") -> int:
         """`value` counted from the front; InferenceError when it is outside [-rank, rank)."""

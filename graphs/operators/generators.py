@@ -31,10 +31,9 @@ def range_terms(call: OpCall) -> tuple[int | float, int | float, int]:
     """Range's start, delta and number of elements."""
     terms = []
     for index in range(3):
-        type_ = call.input(index)
-        if type_.value is None or type_.size != 1:
-            call.fail(f"Range: input {index} must be one number, known before the run", "inputs", index)
-        terms.append(type_.value[0])
+        if call.input(index).size != 1:
+            call.fail(f"Range: input {index} is one number, got {call.input(index).size}", "inputs", index)
+        terms.append(call.known(index)[0])
     start, limit, delta = terms
     if delta == 0 or any(not math.isfinite(term) for term in terms):
         call.fail(f"Range: from {start} to {limit} by {delta} has no end", "inputs", 2)

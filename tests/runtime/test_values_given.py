@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kgrun.graphs.errors import UsageError
+from kgrun.runtime.eager.operator import run_operator
 from kgrun.runtime.eager.session import EagerSession
 from kgrun.runtime.session import Session
 from tests.support import graph, tensor
@@ -57,3 +58,9 @@ def test_a_stated_shape_cannot_change_once_the_graph_is_planned() -> None:
         with pytest.raises(UsageError, match="'s' decides shapes and changed") as caught:
             opened.run({"s": np.array([1, 4])})
     assert caught.value.code == "KG213"
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32"])
+def test_range_runs_on_operands_that_only_the_run_knows(dtype: str) -> None:
+    terms = [np.array(term, dtype) for term in (1, 8, 3)]
+    np.testing.assert_array_equal(run_operator("Range", terms, device="cpu").outputs["y0"], [1, 4, 7])

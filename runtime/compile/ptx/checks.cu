@@ -1,7 +1,7 @@
 // What `--check` does at an access: bounds, alignment, read-only, races, uninitialised reads. An access that must not
 // happen gets the sink's address instead, so that the process survives it.
 
-enum { A_WRITE = 1, A_ATOMIC = 2, A_SHARED = 4, A_LOCAL = 8, A_CAS = 32 };
+enum { A_WRITE = 1, A_ATOMIC = 2, A_SHARED = 4, A_LOCAL = 8, A_CAS = 32, A_ALIGNMENT = 64 };
 enum { C_BOUNDS = 1, C_RACE = 2, C_INIT = 4, C_BARRIER = 8 };
 
 static __noinline__ __device__ Fault* new_fault(Launch* L, u32 kind, u32 site, u32 buffer) {
@@ -253,6 +253,7 @@ extern "C" __device__ u64 kg_access(u64 launch, u64 block, u32 t, u64 address, u
         fault(L, B, F_misaligned, t, site, address, size, near ? near->index : is_shared ? ~1u : ~0u, ~0u, 0, 0);
         return B->sink;
     }
+    if (flags & A_ALIGNMENT) return address;
     if (is_shared) {
         target.offset = address - B->shared, target.shadow = (Shadow*)B->shadow, buffer = ~1u;
         if (!in_ranges(L, target.offset, size)) {

@@ -11,6 +11,7 @@ from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction, parse_address, 
 
 __all__ = ["ATOMIC", "CAS", "RULES", "WRITE", "address", "pointer", "pointer_to", "space_of"]
 
+ALIGNMENT = 64  # only whether a vector lies where its whole size divides the address
 ASYNC = 16  # a flag of the runtime's access check, beside those of quick.py
 _SPACES = ("global", "shared", "local", "const", "param")
 _ORDERED = frozenset(("volatile", "acquire", "release", "relaxed", "mmio"))
@@ -194,7 +195,10 @@ def store(e: Emitter, i: Instruction) -> None:
         place, checked = pointer(e, i, i.operands[0], space, size, WRITE, (values[0], kind)), False
     else:
         checked = e.exact
-        place = "" if checked else pointer(e, i, i.operands[0], space, size * len(sources), WRITE)
+        place = ""
+        if not checked or len(sources) > 1:
+            flags = WRITE | ALIGNMENT if checked else WRITE
+            place = pointer(e, i, i.operands[0], space, size * len(sources), flags)
     if e.look in LOOKS and space != "param":
         return
     for number, value in enumerate(values):

@@ -150,6 +150,16 @@ def test_memory_is_as_before_when_the_exact_pass_begins() -> None:
     np.testing.assert_array_equal(n, np.arange(8))
 
 
+@pytest.mark.parametrize("words", [2, 4])
+def test_a_vector_store_must_lie_where_its_whole_size_divides_the_address(words: int) -> None:
+    value = f"make_float{words}({', '.join('1234'[:words])})"
+    source = kernel("float* o, int n", f"*(float{words}*)(o + {words} * t + n) = {value};")
+    o = np.zeros(68 + 4 * words, np.float32)
+    o = o[-(o.ctypes.data // 4) % 4 :][: 64 + 4]
+    assert faults_of(source, [o, np.int32(0)], block=16) == []
+    assert faults_of(source, [o, np.int32(1)], block=16) == [("misaligned", 4)]
+
+
 def test_what_a_suspected_launch_printed_is_said_once() -> None:
     source = kernel("int* o", 'printf("%d ", t);', "o[t & 1] = t;")
     result = launch(source, [np.zeros(2, np.int32)], block=4, checks=ALL_CHECKS)
