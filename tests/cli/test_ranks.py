@@ -61,3 +61,18 @@ def test_without_mpi_the_launcher_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == 7
     assert "KG707" in done.stderr
     assert "kgrun[mpi]" in done.stderr
+
+
+def test_mpirun_starts_ranks_that_find_each_other_through_mpi() -> None:
+    mpiexec = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    assert mpiexec is not None
+    command = [sys.executable, "-m", "kgrun.cli", "execute", "examples/allreduce.yaml", "--device", "cpu", "--json"]
+    expected = ["--expected", "examples/data/allreduce.expected.npz", "--rtol", "1e-5", "--atol", "1e-6"]
+    done = subprocess.run(
+        [mpiexec, "-n", "2", *command, *expected, "--timeout", "60"],
+        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [row["ok"] for row in document["comparisons"]] == [True] * 3
+    assert len(document["ranks"]["ranks"]) == 2
