@@ -130,7 +130,7 @@ def check(world: World) -> None:
     groups = {"backwards": [f"world_size - 1 - {i}" for i in range(size)]}
     groups["alike"] = [f"rank % 2 + {i}" for i in range(0, size, 2)]
     made = graph(nodes, tensors, list(wanted), groups=groups)
-    for memory in ("planned", "pool", "none"):
+    for memory in ("planned", "pool", "none") if size == 2 else ("planned",):
         with Session(made, device="cpu", dims={"rank": rank, "world_size": size}, memory=memory) as session:
             report = session.run(given, iterations=2, poison=True)
         for name, result in wanted.items():
