@@ -38,6 +38,7 @@ class Store:
         self._log: list[tuple[int | None, bytes]] = []
         self._clients: dict[int, socket.socket] = {}
         self.heard: dict[int, dict[str, Any]] = {rank: {} for rank in range(size)}
+        self._closed = False
         self._order: list[tuple[int, str]] = []
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host if listen is None else listen, port), family=family, backlog=size)
@@ -89,6 +90,8 @@ class Store:
 
     def _enter(self, rank: int, connection: socket.socket) -> None:
         with self._changed:
+            if self._closed:
+                raise ConnectionAbortedError
             self._clients[rank] = connection
             for to, line in self._log:
                 if to is None or to == rank:
@@ -115,6 +118,7 @@ class Store:
     def _leave(self, rank: int) -> None:
         with self._changed:
             self._clients.pop(rank, None)
+            self._changed.notify_all()
             heard = self.heard[rank]
         if BYE not in heard and FAILED not in heard:
             message: Message = {"from": rank, GONE: True}
@@ -123,8 +127,11 @@ class Store:
     def close(self, patience: float = 0.0) -> None:
         """Stop listening, once all ranks have gone or `patience` seconds have passed."""
         self.wait(patience, lambda: not self._clients)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake the thread that accepts
         self._socket.close()
         with self._lock:
+            self._closed = True
             for client in self._clients.values():
                 with contextlib.suppress(OSError):
                     client.shutdown(socket.SHUT_RDWR)

@@ -69,6 +69,8 @@ class World:
 
     def _started_mpi(self) -> Any:
         if self._mpi is None:
+            if self.info.store is not None and self.info.hosted:
+                self._in_step("start of MPI", "starting MPI")
             self._mpi = mpi.start()
             size = self._mpi.COMM_WORLD.Get_size()
             if size != self.info.size:
@@ -77,6 +79,19 @@ class World:
                     code="KG278", help="start ranks on the CPU with `mpirun -n N`, `srun --mpi=pmi2` or `--ranks N`",
                 )  # fmt: skip
         return self._mpi
+
+    def _in_step(self, key: str, doing: str) -> None:
+        """Go on when all ranks have come here.
+
+        MPI starts and ends with the interpreter locked: where the store lives in rank 0, that one goes on only when all
+        have heard of all, for it could not pass their words on from in there.
+        """
+        limit = self._patience(WAIT_SECONDS)
+        self.meeting.gather(key, 0, self.everyone, doing, limit)
+        if self.info.hosted:
+            self.meeting.post(f"{key}: heard", 0, to=0)
+            if self.info.rank == 0:
+                self.meeting.collect(f"{key}: heard", self.everyone, doing, limit)
 
     def _patience(self, usual: float) -> float:
         """Seconds that others may be waited for."""
@@ -173,7 +188,7 @@ class World:
 
     def finish(self) -> None:
         """End well, together with the others."""
-        self.meeting.gather("end", 0, self.everyone, "ending", self._patience(WAIT_SECONDS))
+        self._in_step("end", "ending")
         if self._mpi is not None:
             mpi.finish(self._mpi)
         self.meeting.leave()
