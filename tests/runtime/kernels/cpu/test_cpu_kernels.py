@@ -409,11 +409,16 @@ def test_empty_tensors_pass_through() -> None:
     assert run("Conv", np.zeros((0, 2, 5), np.float32), np.ones((3, 2, 3), np.float32))[0].shape == (0, 3, 3)
 
 
+# Collectives move data between ranks: tests/runtime/collectives holds them.
+ALONE = sorted(name for name, schema in all_schemas().items() if schema.family != "collectives")
+
+
 def test_every_operator_has_a_cpu_kernel() -> None:
-    assert all(callable(cpu_kernel(name)) for name in all_schemas())
+    assert len(ALONE) > 180
+    assert all(callable(cpu_kernel(name)) for name in ALONE)
 
 
-@pytest.mark.parametrize("name", sorted(all_schemas()))
+@pytest.mark.parametrize("name", ALONE)
 def test_operators_take_tensors_of_rank_zero(name: str) -> None:
     schema = all_schemas()[name]
     for dtype in ("float32", "float16", "float64", "int32", "bool"):
