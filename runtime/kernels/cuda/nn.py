@@ -13,6 +13,7 @@ from kgrun.graphs.operators.shapes import strides_of
 from kgrun.graphs.operators.windows import Window
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
+    Arguments,
     c_type,
     code,
     compute_type,
@@ -86,21 +87,51 @@ def tap_place(kernel: Sequence[int], tap: str, index: str) -> str:
 
 def _implicit(call: OpCall, window: Window, group: int, index: str, *, biased: bool = True) -> KernelCall:
     x, w = call.input(0), call.input(1)
-    kernel, rank = window.kernel, len(window.kernel)
-    taps, places = prod(kernel), prod(window.output)
-    m, n, k = w.shape[0] // group, x.shape[0] * places, prod(w.shape[1:])
+    sizes = (w.shape[0] // group, x.shape[0] * prod(window.output), prod(w.shape[1:]))
+    load = "{ return (S)w[(filter + r) * k + i]; }"
+    place = tap_place(window.kernel, "tap", index)
+    return implicit_product(
+        "kg_conv", call, window, group, index, sizes, load, place, _operands(call, biased), along_k=True
+    )
+
+
+def implicit_product(
+    name: str,
+    call: OpCall,
+    window: Window,
+    group: int,
+    index: str,
+    sizes: tuple[int, int, int],
+    load: str,
+    place: str,
+    operands: Arguments,
+    *,
+    along_k: bool,
+) -> KernelCall:
+    """A convolution, either way round, as a matrix product of weights and gathered elements, a group each.
+
+    Args:
+        sizes: filters of a group, places of all images, and channels of a group times taps.
+        load: body of `load_a(r, i)`, the weight of filter r.
+        place: C statements that set `inside` and `place` for tap `tap` of the place at y0, y1, …
+        along_k: whether neighbouring threads read weights that lie side by side when they walk along k.
+    """
+    x, rank = call.input(0), len(window.kernel)
+    taps, places = prod(window.kernel), prod(window.output)
+    m, n, k = sizes
     tile = tile_for(x.dtype, m, n, group)
-    problem = f"""  static constexpr bool A_ALONG_K = true, B_ALONG_K = false;
+    along = "true" if along_k else "false"
+    problem = f"""  static constexpr bool A_ALONG_K = {along}, B_ALONG_K = false;
   const E *x, *w, *bias;
   E* d;
   {index} channels, first, filters, filter, places, plane;
   Window v;
-  __device__ __forceinline__ S load_a(long long r, long long i) const {{ return (S)w[(filter + r) * k + i]; }}
+  __device__ __forceinline__ S load_a(long long r, long long i) const {load}
   __device__ __forceinline__ S load_b(long long i, long long c) const {{
     {index} b = ({index})c;
     {coordinates(rank, "b", index)}
     const {index} channel = ({index})i / {taps}, tap = ({index})i % {taps};
-    {tap_place(kernel, "tap", index)}
+    {place}
     return inside ? (S)x[(b * channels + first + channel) * plane + place] : S(0.0f);
   }}
   __device__ __forceinline__ void store(long long r, long long c, T s) const {{
@@ -114,11 +145,11 @@ def _implicit(call: OpCall, window: Window, group: int, index: str, *, biased: b
     g.filter = ({index})(z * m); g.first = ({index})(z * (channels / batch));"""
     sizes_text = "long long channels, long long places, long long plane"
     parameters = f"const E* x, const E* w, const E* bias, E* d, const Window v, {sizes_text}"
-    text = gemm_source("kg_conv", x.dtype, tile, problem, parameters, setup)
+    text = gemm_source(name, x.dtype, tile, problem, parameters, setup)
     text = text.replace("struct Problem {", geometry_struct(rank) + "struct Problem {", 1)
-    sizes = (x.shape[1], places, prod(window.input), m, n, k, group)
-    args = (*_operands(call, biased), geometry(window), *map(int64, sizes))
-    return KernelCall(code("kg_conv", text), args, grid_of(tile, m, n, group), (tile.threads, 1, 1))
+    numbers = (x.shape[1], places, prod(window.input), m, n, k, group)
+    args = (*operands, geometry(window), *map(int64, numbers))
+    return KernelCall(code(name, text), args, grid_of(tile, m, n, group), (tile.threads, 1, 1))
 
 
 def _operands(call: OpCall, biased: bool = True) -> tuple[Operand | None, ...]:

@@ -27,8 +27,7 @@ from kgrun.runtime.kernels.cuda.common import (
     target,
 )
 from kgrun.runtime.kernels.cuda.copies import UNITS
-from kgrun.runtime.kernels.cuda.gemm import gemm_source, grid_of, tile_for
-from kgrun.runtime.kernels.cuda.nn import FEW_FILTERS, coordinates, geometry, geometry_struct
+from kgrun.runtime.kernels.cuda.nn import FEW_FILTERS, coordinates, geometry, geometry_struct, implicit_product
 
 
 def _tap(kernel: Sequence[int], tap: str, index: str) -> str:
@@ -63,42 +62,16 @@ def _operands(call: OpCall) -> Arguments:
 
 
 def _implicit(call: OpCall, window: Window, group: int, index: str) -> KernelCall:
-    x, w = call.input(0), call.input(1)
-    kernel, taps, places = window.kernel, prod(window.kernel), prod(window.output)
-    m, n, k = w.shape[1], x.shape[0] * places, x.shape[1] // group * taps
-    tile = tile_for(x.dtype, m, n, group)
-    problem = f"""  static constexpr bool A_ALONG_K = false, B_ALONG_K = false;
-  const E *x, *w, *bias;
-  E* d;
-  {index} channels, first, filters, filter, places, plane;
-  Window v;
-  __device__ __forceinline__ S load_a(long long r, long long i) const {{
+    x, w, taps = call.input(0), call.input(1), prod(window.kernel)
+    sizes = (w.shape[1], x.shape[0] * prod(window.output), x.shape[1] // group * taps)
+    load = f"""{{
     const {index} channel = ({index})i / {taps}, tap = ({index})i % {taps};
     return (S)w[((first + channel) * ({index})m + ({index})r) * {taps} + tap];
-  }}
-  __device__ __forceinline__ S load_b(long long i, long long c) const {{
-    {index} b = ({index})c;
-    {coordinates(len(kernel), "b", index)}
-    const {index} channel = ({index})i / {taps}, tap = ({index})i % {taps};
-    {_tap(kernel, "tap", index)}
-    return inside ? (S)x[(b * channels + first + channel) * plane + place] : S(0.0f);
-  }}
-  __device__ __forceinline__ void store(long long r, long long c, T s) const {{
-    const {index} b = ({index})c / places, at = ({index})c % places;
-    if (bias) s += (T)bias[filter + r];
-    d[(b * filters + filter + ({index})r) * places + at] = kg_to<E>(s);
   }}"""
-    setup = f"""g.x = x; g.w = w; g.bias = bias; g.d = d; g.v = v;
-    g.channels = ({index})channels; g.filters = ({index})(batch * m);
-    g.places = ({index})places; g.plane = ({index})plane;
-    g.filter = ({index})(z * m); g.first = ({index})(z * (channels / batch));"""
-    parameters = "const E* x, const E* w, const E* bias, E* d, const Window v, "
-    parameters += "long long channels, long long places, long long plane"
-    text = gemm_source("kg_conv_transpose", x.dtype, tile, problem, parameters, setup)
-    text = text.replace("struct Problem {", geometry_struct(len(kernel)) + "struct Problem {", 1)
-    sizes = (x.shape[1], places, prod(window.input), m, n, k, group)
-    args: Arguments = (*_operands(call), geometry(window), *map(int64, sizes))
-    return KernelCall(code("kg_conv_transpose", text), args, grid_of(tile, m, n, group), (tile.threads, 1, 1))
+    place = _tap(window.kernel, "tap", index)
+    return implicit_product(
+        "kg_conv_transpose", call, window, group, index, sizes, load, place, _operands(call), along_k=False
+    )
 
 
 def _direct(call: OpCall, window: Window, group: int, index: str) -> KernelCall:
