@@ -214,7 +214,9 @@ def whole_process(device: Any, section: Section) -> None:
 
 def _process_ms(command: Sequence[str]) -> float:
     started = time.perf_counter()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    # As packages are installed: their bytecode is there, whatever the shell says of writing it.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
     took = (time.perf_counter() - started) * 1e3
     if done.returncode:
         raise RuntimeError(f"{shlex.join(command)} ended with {done.returncode}: {done.stderr[-500:]}")

@@ -1,7 +1,5 @@
 """`python -m kgrun.cli`: the same as `kgrun`."""
 
-import sys
+from kgrun.cli.entry import process
 
-from kgrun.cli.entry import main
-
-sys.exit(main())
+process()

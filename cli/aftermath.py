@@ -57,7 +57,7 @@ def tracing() -> bool:
 
 
 class Work(Protocol):
-    """What is run: `cli.commands.execute.Work`."""
+    """What is run: `cli.execution.Work`."""
 
     settings: dict[str, Any]
     loop: dict[str, Any]

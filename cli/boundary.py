@@ -77,7 +77,7 @@ def guarded(words: Sequence[str], *, own_process: bool = False) -> int:
 def _fewer_collections() -> Iterator[None]:
     # A graph of 10,000 kernels is a million small objects without cycles: looking for some takes a fifth of the time.
     thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
+    gc.set_threshold(1_000_000, 20, 100)
     try:
         yield
     finally:

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
 from kgrun.graphs.version import __version__
 
 STARTED = time.perf_counter_ns()  # for --cold-report
+
+
+def process() -> NoReturn:
+    """`main`, and the process's end: what is registered for it happens, the modules are not taken apart.
+
+    Python frees its objects one by one before it ends, which takes longer than many a run; the system does it at once.
+    """
+    import atexit
+
+    # Looking for plugins reads the metadata of every package that is installed; the schema has none.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    code = main()
+    atexit._run_exitfuncs()
+    try:
+        sys.stderr.flush()
+        sys.stdout.flush()
+    except (OSError, ValueError):  # the reader went away: `guarded` has dealt with it
+        pass
+    os._exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,9 +29,11 @@ _RUNS_ON_CUDA = 3  # warm-up runs: ranks that each looked at their own times wou
 
 def launched_here(ranks: int | None, limit: float | None) -> None:
     """Where `--ranks` asks for it, run this command as so many processes and end with what became of them."""
+    if ranks is None:
+        return
     from kgrun.runtime.collectives.ranks import STORE
 
-    if ranks is None or STORE in os.environ:
+    if STORE in os.environ:
         return
     from kgrun.runtime.collectives.launch import launch
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kgrun.cli import interrupts
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, read_graph
 from kgrun.cli.output import Output
@@ -86,11 +87,12 @@ class SeveralWork:
         return given
 
 
-def refuse(options: Mapping[str, object], alone: str) -> None:
-    """UsageError KG240 for an option that was given and is for `alone`, for example "one graph"."""
-    for option, value in options.items():
-        if value:
-            raise UsageError(f"{option} is for {alone}", code="KG240", help="leave it out, or run one after the other")
+def execute(work: SeveralWork, output: Output, folder: str | None, bundle: str | None, samples: bool) -> None:
+    """Run, write what is to be kept, show."""
+    with interrupts.bounded():
+        reports, memory = work.run(output)
+    save(reports, folder, bundle)
+    show(output, reports, memory, samples)
 
 
 def save(reports: Mapping[str, RunReport], folder: str | None, bundle: str | None) -> None:

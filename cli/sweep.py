@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kgrun.cli import interrupts
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, read_graph
 from kgrun.cli.output import Output
@@ -80,6 +81,13 @@ class SweepWork:
 
 def _words(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def execute(work: SweepWork, output: Output, samples: bool, verbose: bool) -> None:
+    """Run at every size, show."""
+    with interrupts.bounded():
+        reports, kept = work.run(output)
+    show(output, reports, kept, samples, verbose)
 
 
 def show(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from kgrun.graphs.errors import UsageError
@@ -33,6 +33,11 @@ def parse_size(text: str, option: str) -> int:
     if nbytes != int(nbytes) or nbytes >= 1 << 62:
         raise UsageError(f"{option}: {text!r} is no whole number of bytes below 4 EiB", code="KG251")
     return int(nbytes)
+
+
+def optional_size(text: str | None, option: str) -> int | None:
+    """`parse_size` of an option that may be left out."""
+    return None if text is None else parse_size(text, option)
 
 
 def parse_dims(words: Iterable[str]) -> dict[str, int]:
@@ -69,3 +74,10 @@ def check_number(value: float | None, option: str, *, positive: bool = False) ->
         kind = "a positive number" if positive else "a number that is 0 or more"
         raise UsageError(f"{option}: {value} is not {kind}", code="KG255")
     return value
+
+
+def refuse(options: Mapping[str, object], alone: str) -> None:
+    """UsageError KG240 for an option that was given and is for `alone`, for example "one graph"."""
+    for option, value in options.items():
+        if value:
+            raise UsageError(f"{option} is for {alone}", code="KG240", help="leave it out, or run one after the other")

@@ -24,7 +24,7 @@ from kgrun.runtime.offloaded import HostHomes
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.program import Buffer, MemoryClass, Pointer, Program, Step
 from kgrun.runtime.program import Transfer as TransferWork
-from kgrun.runtime.queues.feed import Feed
+from kgrun.runtime.queues.base import Feed
 from kgrun.runtime.regions import Regions
 from kgrun.runtime.repeats import repeats
 from kgrun.runtime.report import Skipped, Transfer

@@ -11,7 +11,7 @@ from kgrun.runtime.devices.base import Device, PreparedStep, Replay, StepTimes, 
 from kgrun.runtime.execute import Observer, StepTimer, run_observed
 from kgrun.runtime.nvtx_ranges import ranged
 from kgrun.runtime.program import Step
-from kgrun.runtime.queues.feed import Feed
+from kgrun.runtime.queues.base import Feed
 from kgrun.runtime.report import GpuState
 
 MAX_STEP_RUNS = 30

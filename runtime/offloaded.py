@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kgrun.runtime.devices.base import Address, Device
 from kgrun.runtime.host_memory import OFFLOADED
-from kgrun.runtime.memory.offload.records import Home, Offload
 from kgrun.runtime.program import Pointer
+
+if TYPE_CHECKING:
+    from kgrun.runtime.memory.offload.records import Home, Offload
 
 Array = np.ndarray[Any, Any]
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.errors import DoesNotFit, UsageError
-from kgrun.runtime.memory.offload.fit import plan_within
-from kgrun.runtime.memory.offload.records import OffloadMode
-from kgrun.runtime.memory.offload.times import DeviceProfile
-from kgrun.runtime.memory.plan import MemoryMode, plan_memory
+from kgrun.runtime.memory.offload.marks import marked_tensors
+from kgrun.runtime.memory.plan import plan_memory
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
+
+if TYPE_CHECKING:
+    from kgrun.runtime.memory.offload.records import OffloadMode
+    from kgrun.runtime.memory.offload.times import DeviceProfile
+    from kgrun.runtime.memory.plan import MemoryMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,10 @@ class Planning:
             plan_memory, mode=self.memory, planner=self.planner, time_limit=self.time_limit,
             max_chunk=self.max_chunk, guard=self.guard, pool_unit=self.pool_unit,
         )  # fmt: skip
+        if self.memory_limit is None and not marked_tensors(program):
+            return program, pack(program)
+        from kgrun.runtime.memory.offload.fit import plan_within
+
         try:
             return plan_within(program, pack, self.memory_limit, offload, self.profile)
         except DoesNotFit as error:

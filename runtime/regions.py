@@ -12,7 +12,6 @@ from kgrun.runtime.checks.skipped import POISON
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
-from kgrun.runtime.memory.pool import HEADROOM
 from kgrun.runtime.out_of_memory import add_rows
 
 
@@ -30,6 +29,8 @@ def limit_memory(device: Device, limit: int | None, host_limit: int | None) -> C
 
 def headroom(device: Device) -> int:
     """Bytes of a GPU that a pool leaves alone: 128 MiB, a 64th of a small one; none of the CPU's (U2)."""
+    from kgrun.runtime.memory.pool import HEADROOM
+
     return 0 if device.info.kind == "cpu" else min(HEADROOM, device.info.total_memory // 64)
 
 

@@ -17,35 +17,34 @@ from kgrun.graphs.bind.given import bind_given
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import UsageError
 from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.runtime.checks import Watch, check_settings
-from kgrun.runtime.culprit import Tell, blaming
+from kgrun.runtime.checks.names import check_settings
+from kgrun.runtime.checks.watch import Watch
+from kgrun.runtime.culprit import blaming
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.devices.cuda_libraries import Precision
-from kgrun.runtime.dump import DumpConfig
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_names, checked_inputs, host_array
 from kgrun.runtime.loaded import LoadedProgram
 from kgrun.runtime.lower import lower
 from kgrun.runtime.measure import Amount, Measured, Runner
-from kgrun.runtime.memory.offload.records import OffloadMode
-from kgrun.runtime.memory.offload.times import DeviceProfile
-from kgrun.runtime.memory.plan import MemoryMode
-from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.planning import Planning, why_all_stay
 from kgrun.runtime.program import Program
-from kgrun.runtime.queues.feed import open_feed
-from kgrun.runtime.refine import refined, same_steps
+from kgrun.runtime.queues.base import open_feed
 from kgrun.runtime.regions import limit_memory, plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import judged, step_reports
-from kgrun.runtime.stepwise import first_run, run_stepwise
-from kgrun.runtime.try_streams import spread_plan, try_streams
 
 if TYPE_CHECKING:
+    from kgrun.runtime.culprit import Tell
+    from kgrun.runtime.dump import DumpConfig
+    from kgrun.runtime.memory.offload.records import OffloadMode
+    from kgrun.runtime.memory.offload.times import DeviceProfile
+    from kgrun.runtime.memory.plan import MemoryMode
+    from kgrun.runtime.memory.plan_types import MemoryPlan
     from kgrun.runtime.sharing import Sharing
 
 Streams = Literal["file", "auto"]
@@ -158,8 +157,9 @@ class Session:
                 if self.device.info.kind != "cpu" and fitted.offload is not None:
                     self._plan_again(program, planning)
             if streams == "auto" and not checks and share is None and fitted.offload is None:
-                spread = spread_plan(program, planning)
-                if spread is not None:
+                from kgrun.runtime.try_streams import spread_plan, try_streams
+
+                if (spread := spread_plan(program, planning)) is not None:
                     with blaming(lambda: self.program):
                         tried = try_streams(self.loaded, spread, self._load, self._given, self.seed)
                     self.loaded, self.stream_choice = tried
@@ -177,18 +177,18 @@ class Session:
             phases=self._phases, tell=self._tell, arena=self._share.arena if self._share else None,
             places=self._share.places() if self._share else {}, feed=self._feed,
         )  # fmt: skip
-        try:
+        with ExitStack() as undo:
+            undo.callback(loaded.close)
             with self._phases("upload"):
                 loaded.load(self._given, self.seed, inputs=False)
-        except BaseException:
-            loaded.close()
-            raise
+            undo.pop_all()
         return loaded
 
     def _plan_again(self, program: Program, planning: Planning) -> None:
         """Go on with the transfers that measured times suggest."""
-        found = refined(self.loaded, program, planning, self._given, self.seed)
-        if found is None:
+        from kgrun.runtime.refine import refined, same_steps
+
+        if (found := refined(self.loaded, program, planning, self._given, self.seed)) is None:
             return
         if same_steps(found[0], self.program):
             self.loaded.program = replace(self.program, offload=found[0].offload)
@@ -257,13 +257,12 @@ class Session:
             KgrunError: for inputs that do not fit and for faults of the device.
         """
         self.take_inputs(inputs or {})
-        loaded = self.loaded
-        default = 1 if self.device.info.kind == "cpu" or loaded.updated else 10
+        default = 1 if self.device.info.kind == "cpu" or self.loaded.updated else 10
         count, to_end = self._feed.amount(iterations, default, duration)
         amount = Amount(count, warmup, duration, per_step, timing, cache == "cold", to_end)
         with self._phases("run"), blaming(lambda: self.program):
             if self._watch.settings.names:
-                return self._report(self._watch.run(loaded, iterations or 1))
+                return self._report(self._watch.run(self.loaded, iterations or 1))
             if dump is not None:
                 return self._dumped(dump, count)
             measured = self._measure(amount, observers, poison, first)
@@ -280,6 +279,8 @@ class Session:
         return dump.noted(self._report(run_dumped(self.loaded, iterations, dump, host)))
 
     def _measure(self, amount: Amount, observers: Sequence[Observer], poison: bool, first: bool) -> Measured:
+        from kgrun.runtime.stepwise import first_run, run_stepwise
+
         loaded, before_last = self.loaded, self.loaded.poison if poison else None
         tell = self._tell if self.device.info.kind != "cpu" else None
         self._feed.prime()
@@ -288,7 +289,7 @@ class Session:
         if first or tell is not None:
             with self._phases.within("run", "first run"):
                 first_run(loaded, tell)
-        named = nvtx_observers() if self.device.info.kind == "cuda" else []
+        named = nvtx_observers() if self.device.info.kind == "cuda" else ()
         return loaded.runner.measure(amount, [*observers, *named], before_last)
 
     def take_inputs(self, inputs: Mapping[str, Array]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bind.unsupported import RunTimeOnly, refused
 from kgrun.graphs.control import run_time_reason
 from kgrun.graphs.errors import UsageError
 from kgrun.graphs.operators.base import ValueUnknown
 from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.runtime.eager.session import EagerSession
 from kgrun.runtime.session import Session
+
+if TYPE_CHECKING:
+    from kgrun.runtime.eager.session import EagerSession
 
 SINGLE = "single"
 # A plan gives outputs the same bytes in every run as it is.
@@ -42,6 +43,10 @@ def open_session(graph: KernelGraph, *, memory: str = "planned", **settings: Any
             raise UsageError(f"{option} needs a planned run, and the graph runs node by node", code="KG240", help=why)
     for fault in refused(graph, run_time=True):  # also of a graph that could be planned
         raise fault
+    from inspect import signature
+
+    from kgrun.runtime.eager.session import EagerSession
+
     known = signature(EagerSession).parameters
     own = {key: value for key, value in settings.items() if key in known}
     return EagerSession(graph, reason=reason if memory != SINGLE else None, **own)

@@ -3,63 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kgrun.cli import interrupts
 from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.aftermath import Aftermath, tracing
 from kgrun.cli.boundary import command_line
-from kgrun.cli.checks import check_options, judge_checks
-from kgrun.cli.cold import cold_report as make_cold_report
+from kgrun.cli.checks import check_options
 from kgrun.cli.dump import dump_options
 from kgrun.cli.entry import STARTED
+from kgrun.cli.execution import Saving, Work
 from kgrun.cli.judging import Expectation, NodeComparison
-from kgrun.cli.load import GraphOptions, dims_to_bind, model_file, read_graph, read_graph_for
+from kgrun.cli.load import GraphOptions, dims_to_bind, model_file
 from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
-from kgrun.cli.parameters import NO_FILES, ParameterFiles
+from kgrun.cli.parameters import ParameterFiles
 from kgrun.cli.queues import read_queues
-from kgrun.cli.ranks import Team, at_rank, find_team, launched_here
-from kgrun.cli.several import SeveralWork, refuse
-from kgrun.cli.several import save as save_several
-from kgrun.cli.several import show as show_several
+from kgrun.cli.ranks import find_team, launched_here
 from kgrun.cli.show import show_run
-from kgrun.cli.sweep import SweepWork, parse_sweep
-from kgrun.cli.sweep import show as show_sweep
-from kgrun.cli.values import check_number, parse_device, parse_dims, parse_size
-from kgrun.graphs.errors import KgrunError, UsageError
+from kgrun.cli.values import check_number, optional_size, parse_device, parse_dims, refuse
+from kgrun.graphs.errors import UsageError
 from kgrun.runtime.devices.cuda_early import open_context_early
-
-if TYPE_CHECKING:
-    from kgrun.graphs.schema.graph import KernelGraph
-    from kgrun.runtime.report import RunReport
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """Files to write after the run."""
-
-    folder: str | None = None
-    bundle: str | None = None
-    trace: str | None = None
-
-    def write(self, report: RunReport) -> None:
-        """Write what was asked for; each file is complete or absent."""
-        from kgrun.cli import arrays
-
-        watchdog.commit()
-        if self.folder is not None:
-            arrays.write_folder(Path(self.folder), report.outputs)
-        if self.bundle is not None:
-            arrays.write_bundle(Path(self.bundle), report.outputs)
-        if self.trace is not None:
-            from kgrun.cli.render.trace import write_trace
-
-            write_trace(Path(self.trace), report)
 
 
 def command(
@@ -127,6 +92,7 @@ def command(
     """Run a graph, or several in one session; print the time of each kernel and the memory it took."""
     started = time.perf_counter_ns()
     output = Output(json, csv if not tracing() else None, quiet, verbose, no_color)
+    limit = check_number(timeout, "--timeout", positive=True)
     if samples and not json:
         raise UsageError("--samples adds to the JSON document", code="KG240", help="give --json too")
     if repro_always and repro is None:
@@ -138,11 +104,9 @@ def command(
         "device": parse_device(device),
         "dims": parse_dims(dim or ()),
         "memory": memory.value,
-        "memory_limit": parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None,
-        "host_memory_limit": (
-            parse_size(host_memory_limit, "--host-memory-limit") if host_memory_limit is not None else None
-        ),
-        "pool_unit": parse_size(pool_unit, "--pool-unit") if pool_unit is not None else None,
+        "memory_limit": optional_size(memory_limit, "--memory-limit"),
+        "host_memory_limit": optional_size(host_memory_limit, "--host-memory-limit"),
+        "pool_unit": optional_size(pool_unit, "--pool-unit"),
         "offload": offload.value,
         "profile": read_profile(device_profile),
         "planner": planner,
@@ -171,41 +135,39 @@ def command(
         raise UsageError("--check and --dump exclude each other: each watches runs of its own", code="KG240")
     if dumping is not None:
         loop["dump"] = dumping
-    if more:
+    if more or sweep:
         refuse({
             "--csv": csv, "--trace": trace, "--check": check, "--allow-skip": allow_skip, "--expected": expected,
-            "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--reuse-outputs": reuse_outputs,
-            "--sweep": sweep, "--compare-with": compare_with, "--queue": queue, "--load-parameters": load_parameters,
+            "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--compare-with": compare_with,
+        }, "one graph" if more else "a run at one size")  # fmt: skip
+    if more:
+        from kgrun.cli import several
+
+        refuse({
+            "--reuse-outputs": reuse_outputs, "--sweep": sweep, "--queue": queue, "--load-parameters": load_parameters,
             "--save-parameters": save_parameters,
         }, "one graph")  # fmt: skip
-        watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json, crashes=_on_cpu(device))
-        with interrupts.bounded():
-            several = SeveralWork([file, *more], allow_external_data, input or (), inputs, settings, loop)
-            reports, together = several.run(output)
-        save_several(reports, output_dir, save_outputs)
-        show_several(output, reports, together, samples)
+        watchdog.supervise(limit, json=json, crashes=_on_cpu(device))
+        files = [file, *more]
+        graphs = several.SeveralWork(files, allow_external_data, input or (), inputs, settings, loop)
+        several.execute(graphs, output, output_dir, save_outputs, samples)
         return
     if sweep:
-        refuse({
-            "--csv": csv, "--trace": trace, "--check": check, "--allow-skip": allow_skip, "--expected": expected,
-            "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--output-dir": output_dir,
-            "--save-outputs": save_outputs, "--compare-with": compare_with,
-        }, "a run at one size")  # fmt: skip
-        sizes = parse_sweep(sweep)
-        watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json, crashes=_on_cpu(device))
-        with interrupts.bounded():
-            swept = SweepWork(
-                GraphOptions(file, allow_external_data=allow_external_data), input or (), inputs, sizes, settings, loop
-            )
-            rows, kept = swept.run(output)
-        show_sweep(output, rows, kept, samples, verbose)
+        from kgrun.cli import sweep as sweeping
+
+        refuse({"--output-dir": output_dir, "--save-outputs": save_outputs}, "a run at one size")
+        sizes, whole = sweeping.parse_sweep(sweep), GraphOptions(file, allow_external_data=allow_external_data)
+        watchdog.supervise(limit, json=json, crashes=_on_cpu(device))
+        swept = sweeping.SweepWork(whole, input or (), inputs, sizes, settings, loop)
+        sweeping.execute(swept, output, samples, verbose)
         return
-    launched_here(ranks, check_number(timeout, "--timeout", positive=True))
+    launched_here(ranks, limit)
     team = find_team(timeout)
     if team is not None:
         settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))
         loop = team.loop(loop, settings["device"] == "cpu")
-    expectation = Expectation(expected if team is None or team.first else None, rtol, atol, equal_nan)
+    first = team is None or team.first  # of the ranks: it compares and writes
+    expectation = Expectation(expected if first else None, rtol, atol, equal_nan)
     nodes = NodeComparison(compare_with, expectation, model_file(options))
     nodes.check()
     work = Work(
@@ -215,12 +177,11 @@ def command(
         settings | {"dims": dims_to_bind(options)},
         loop,
         expectation,
-        ParameterFiles(load_parameters, save_parameters if team is None or team.first else None),
+        ParameterFiles(load_parameters, save_parameters if first else None),
         nodes,
         team,
     )
-    after = Aftermath(work, command_line(), repro, check_number(timeout, "--timeout", positive=True),
-                      always=repro_always)  # fmt: skip
+    after = Aftermath(work, command_line(), repro, limit, always=repro_always)
     if tracing():
         after.trace_here(output)
     if team is None:
@@ -230,13 +191,17 @@ def command(
         team.enter()
     with interrupts.bounded():
         report, error = after.run(output)
-    cold = make_cold_report(report, after.phases.spent, started - STARTED) if cold_report else None
-    if team is not None:
+    cold = None
+    if cold_report:
+        from kgrun.cli.cold import cold_report as make_cold_report
+
+        cold = make_cold_report(report, after.phases.spent, started - STARTED)
+    if team is None:
+        Saving(output_dir, save_outputs, trace).write(report)
+    else:
         report = team.report(report)
-        output_dir = team.folder(output_dir)
-        save_outputs, trace = (save_outputs, trace) if team.first else (None, None)
-    Saving(output_dir, save_outputs, trace).write(report)
-    if team is not None:
+        written = (save_outputs, trace) if first else (None, None)
+        Saving(team.folder(output_dir), *written).write(report)
         team.leave()
     show_run(output, report, error, samples, cold)
 
@@ -255,58 +220,3 @@ def _on_cpu(device: str) -> bool:
     except OSError:
         return True
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What to run: `settings` are Session's arguments, `loop` those of its `run`."""
-
-    graph: GraphOptions
-    pairs: Sequence[str]
-    bundle: str | None
-    settings: dict[str, Any]
-    loop: dict[str, Any]
-    expectation: Expectation
-    parameters: ParameterFiles = NO_FILES
-    nodes: NodeComparison | None = None
-    team: Team | None = None
-
-    def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]:
-        """Graph and given arrays."""
-        from kgrun.cli.arrays import read_inputs
-        from kgrun.cli.progress import phase
-
-        with phase(f"loading {self.graph.file}", output):
-            graph = read_graph(self.graph)
-            given = self.parameters.read(graph) | read_inputs(graph, self.pairs, self.bundle)
-            graph = at_rank(read_graph_for(self.graph, graph, given), self.team)
-            self.expectation.check(graph)
-        return graph, given
-
-    def run(self, output: Output, graph: KernelGraph, given: Mapping[str, Any]) -> tuple[RunReport, KgrunError | None]:
-        """The report, and the error that ends the command after it where outputs differ."""
-        from kgrun.cli.progress import phase
-        from kgrun.runtime.sessions import open_session
-
-        with phase("preparing", output):
-            tell = watchdog.tell if watchdog.supervised() else None
-            settings = dict(self.settings)
-            if self.team is not None:
-                self.team.greet(graph, settings, self.loop)
-                settings["dims"] = self.team.dims(graph) | settings["dims"]
-            session = open_session(graph, values=given, tell=tell, **settings)
-        with session, phase("running", output):
-            if self.team is not None:
-                self.team.settle()
-            # Nothing that an earlier run left may pass for what is compared.
-            restart = self.nodes.start(session) if self.nodes is not None else None
-            report = session.run(given, poison=self.expectation.file is not None, **self.loop)
-            if self.team is not None:
-                self.team.ran()
-            wanted = self.expectation.read(report.program.graph)
-            report = self.parameters.write(session, report)
-            problem: KgrunError | None = None
-            if self.nodes is not None and restart is not None:
-                report, problem = self.nodes.judge(session, given, self.settings, report, restart)
-        report, error = judge_checks(*self.expectation.judge(report, wanted))
-        return report, error or problem

@@ -12,7 +12,7 @@ from kgrun.cli.load import GraphOptions, lower_graph
 from kgrun.cli.offload import offload_mode, read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.progress import phase
-from kgrun.cli.values import check_number, parse_size
+from kgrun.cli.values import check_number, optional_size
 from kgrun.graphs.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def command(
         from kgrun.runtime.memory.plan import plan_memory
 
         pack = partial(plan_memory, mode=memory.value, planner=planner, time_limit=planner_time)
-        limit = parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None
+        limit = optional_size(memory_limit, "--memory-limit")
         program, plan = plan_within(program, pack, limit, offload_mode(memory, offload), read_profile(device_profile))
     from kgrun.cli.render import explain as part
     from kgrun.cli.render.offload import residency_lines, residency_row

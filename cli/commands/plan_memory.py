@@ -17,7 +17,7 @@ from kgrun.cli.packing import PlanRequest, export_plan, plan_csv
 from kgrun.cli.pictures import Pictures, sketch_lines
 from kgrun.cli.progress import phase
 from kgrun.cli.render.planners import planner_sections
-from kgrun.cli.values import check_number, parse_size
+from kgrun.cli.values import check_number, optional_size
 
 if TYPE_CHECKING:
     from kgrun.cli.render.table import Table
@@ -91,7 +91,7 @@ def command(
     watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
     size = memory_limit if memory_limit is not None else limit
     request = PlanRequest(
-        planner, planner_time, parse_size(size, "--memory-limit") if size is not None else None, export,
+        planner, planner_time, optional_size(size, "--memory-limit"), export,
         Pictures(html, svg), compare,
     )  # fmt: skip
     if file.lower().endswith((".csv", ".csv.gz")):
@@ -109,8 +109,8 @@ def command(
             mode=memory.value,
             planner=planner,
             time_limit=planner_time,
-            max_chunk=parse_size(max_chunk, "--max-chunk") if max_chunk is not None else None,
-            pool_unit=parse_size(pool_unit, "--pool-unit") if pool_unit is not None else None,
+            max_chunk=optional_size(max_chunk, "--max-chunk"),
+            pool_unit=optional_size(pool_unit, "--pool-unit"),
             padding=padding.value,
             comm_guard=comm_guard,
             cache_dir=Path(plan_cache) if plan_cache is not None else None,

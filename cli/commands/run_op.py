@@ -10,7 +10,7 @@ from kgrun.cli import interrupts
 from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.output import Output
-from kgrun.cli.values import check_number, parse_device, parse_size
+from kgrun.cli.values import check_number, optional_size, parse_device
 from kgrun.graphs.errors import GraphError, UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def command(
     settings = {
         "device": parse_device(device),
         "seed": seed,
-        "memory_limit": parse_size(memory_limit, "--memory-limit") if memory_limit is not None else None,
+        "memory_limit": optional_size(memory_limit, "--memory-limit"),
         "sync_each": sync_each,
         "precision": precision.value,
     }

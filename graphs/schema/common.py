@@ -13,7 +13,10 @@ from kgrun.graphs.expressions import parse
 class Record(BaseModel):
     """A strict, frozen record: no unknown keys, no silent conversions, no NaN."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+    # Built when it is first used: a record inside another needs no validator of its own.
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True, defer_build=True
+    )
 
 
 def _check_expression(value: str) -> str:

@@ -1,11 +1,12 @@
 """Open the GPU's context while Python is still importing: on a thread, through the driver's own library.
 
 Making a context takes a quarter of a second and needs no Python. The primary context is counted, so PyCUDA finds it
-made; the count taken here ends with the process.
+made; the count taken here ends with the process. So is the management library that reads the GPU's sensors.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 
@@ -31,3 +32,5 @@ def _retain(driver: ctypes.CDLL, ordinal: int) -> None:
     handle, context = ctypes.c_int(), ctypes.c_void_p()
     if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(handle), ordinal) == 0:
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libnvidia-ml.so.1").nvmlInit_v2()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, NullArgument, ScalarArgument, TensorArgument
 from kgrun.graphs.operators.names import COLLECTIVES
-from kgrun.runtime.collectives.lowering import lowered as collective
 from kgrun.runtime.kernels.base import (
     ClearOperand,
     CopyOperand,
@@ -51,7 +50,12 @@ def prepare_node(node: BoundNode, target: str, sources: KernelSources) -> NodeWo
     assert node.call is not None
     if target == "cpu" and node.op not in COLLECTIVES:
         return NodeWork(workspace=node.workspace, function=cpu_kernel(node.op)(node.call))
-    lowered = collective(node.call, "mpi") if target == "cpu" else cuda_kernel(node.op)(node.call)
+    if target == "cpu":
+        from kgrun.runtime.collectives.lowering import lowered as collective
+
+        lowered = collective(node.call, "mpi")
+    else:
+        lowered = cuda_kernel(node.op)(node.call)
     return NodeWork(workspace=(*node.workspace, *lowered.workspace), lowered=lowered)
 
 

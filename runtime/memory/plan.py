@@ -18,7 +18,6 @@ from kgrun.runtime.memory.limit import check_limit
 from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, peak_section, verify
 from kgrun.runtime.memory.plan_cache import DEFAULT_MIN_KERNELS, pack_cached
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement, PoolPlan
-from kgrun.runtime.memory.pool.plan import check_pool_options, plan_pool, workload
 from kgrun.runtime.memory.solve import solve
 from kgrun.runtime.program import Buffer, MemoryClass, Program
 from kgrun.runtime.streams import conflicts, plan_streams
@@ -69,7 +68,10 @@ def plan_memory(
     started = time.perf_counter_ns()
     if planner not in PLANNERS:
         raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
-    check_pool_options(mode, planner, max_chunk, pool_unit)
+    if mode == "pool" or pool_unit is not None:
+        from kgrun.runtime.memory.pool.plan import check_pool_options, plan_pool, workload
+
+        check_pool_options(mode, planner, max_chunk, pool_unit)
     lives = lifetimes(program)
     static, dynamic, static_groups, dynamic_groups = _split(program, lives)
     placements, static_bytes = _place_static(static, static_groups, len(program.steps), padding, guard)

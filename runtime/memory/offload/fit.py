@@ -10,8 +10,9 @@ from kgrun.graphs.bound import Warning
 from kgrun.runtime.memory.offload.apply import Applied, apply
 from kgrun.runtime.memory.offload.choose import any_schedules, best_schedule, forced_gaps, seeds_choice
 from kgrun.runtime.memory.offload.infeasible import does_not_fit, floor
+from kgrun.runtime.memory.offload.marks import marked_tensors
 from kgrun.runtime.memory.offload.order import check_order, on_streams, ordered
-from kgrun.runtime.memory.offload.problem import is_marked, offload_problem
+from kgrun.runtime.memory.offload.problem import offload_problem
 from kgrun.runtime.memory.offload.records import Offload, OffloadMode, Problem, Schedule
 from kgrun.runtime.memory.offload.residency import check_residency
 from kgrun.runtime.memory.offload.simulate import full_load, simulate
@@ -60,7 +61,7 @@ def plan_within(
     Raises:
         UsageError: an unknown planner. DoesNotFit: nothing fits the limit.
     """
-    marked = is_marked(program)
+    marked = bool(marked_tensors(program))
     if mode == "off" and marked:
         text = "tensors that the file wants on the host stay on the device: offload is off"
         program = replace(program, warnings=(*program.warnings, Warning("W-NO-OFFLOAD", text)))
@@ -92,15 +93,17 @@ def fit(program: Program, request: Request) -> tuple[Program, MemoryPlan]:
     """
     limit = request.limit
     problem = problem_of(program, limit, request.profile)
-    if not is_marked(program) and _live(problem) <= problem.capacity:
+    if not marked_tensors(program) and _live(problem) <= problem.capacity:
         plan = request.plan(program, limit)
         if plan.peak_bytes <= problem.capacity:
             return program, plan
     found = _search(program, problem, request)
     if found is None:
         # What must stay counts as long as any of its contiguous group is needed: without offload it may take less.
-        if limit is not None and not is_marked(program) and (plan := request.plan(program, limit)).peak_bytes <= limit:
-            return program, plan
+        if limit is not None and not marked_tensors(program):
+            plan = request.plan(program, limit)
+            if plan.peak_bytes <= limit:
+                return program, plan
         raise does_not_fit(program, problem, request.mode, limit or 0, request.plan)
     return found
 

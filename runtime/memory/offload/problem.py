@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from kgrun.runtime.memory.alignment import held_bytes
+from kgrun.runtime.memory.offload.marks import marked_tensors
 from kgrun.runtime.memory.offload.records import Problem, Rates, Tensor
 from kgrun.runtime.memory.offload.stays import gaps_of
 from kgrun.runtime.program import (
@@ -44,7 +45,7 @@ def offload_problem(program: Program, ns: Sequence[float], capacity: int, rates:
             writes.setdefault(index, set()).add(step.index)
         strays |= {pointer.buffer for pointer in pointers(step.work)} - named
     grouped = {index for group in program.groups for index in group}
-    marked = _marked(program) if forced else frozenset()
+    marked = marked_tensors(program) if forced else frozenset()
     kept = _kept(program)
     tensors = []
     fixed = 0
@@ -88,28 +89,11 @@ def _names(buffer: Buffer) -> set[str]:
     return {buffer.name, *buffer.tensors}
 
 
-def _marked(program: Program) -> frozenset[str]:
-    """Tensors that the file wants on the host while they are not used (S96)."""
-    found = set()
-    for name, tensor in program.graph.tensors.items():
-        if tensor.spec is not None and (tensor.spec.offload == "always" or tensor.spec.location == "host"):
-            found.add(name)
-    for node in program.graph.nodes:
-        if node.spec.offload:
-            found.update(node.written_names())
-    return frozenset(found)
-
-
 def _kept(program: Program) -> frozenset[str]:
     """Tensors that stay on the device throughout: the file wants it, or something else fills them there."""
     graph = program.graph
     wanted = (name for name, t in graph.tensors.items() if t.spec is not None and t.spec.offload == "never")
     return frozenset(wanted) | graph.cached | {cache.ids for cache in graph.caches}
-
-
-def is_marked(program: Program) -> bool:
-    """Whether the file asks for offload."""
-    return bool(_marked(program))
 
 
 def pointers(work: Work) -> Iterator[Pointer]:

@@ -14,7 +14,7 @@ class Driver:
     """Counts calls of the driver's library; `devices` are there."""
 
     def __init__(self, devices: int) -> None:
-        self.devices, self.retained = devices, 0
+        self.devices, self.retained, self.sensors = devices, 0, 0
 
     def cuInit(self, flags: int) -> int:
         return 0
@@ -26,6 +26,10 @@ class Driver:
         self.retained += 1
         return 0
 
+    def nvmlInit_v2(self) -> int:
+        self.sensors += 1
+        return 0
+
 
 @pytest.mark.parametrize(("device", "retained"), [("auto", 1), ("cuda", 1), ("cuda:1", 1), ("cuda:2", 0)])
 def test_one_context_of_the_device_asked_for(monkeypatch: pytest.MonkeyPatch, device: str, retained: int) -> None:
@@ -35,6 +39,7 @@ def test_one_context_of_the_device_asked_for(monkeypatch: pytest.MonkeyPatch, de
     assert thread is not None
     thread.join(10)
     assert driver.retained == retained
+    assert driver.sensors == 1
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:x"])
