@@ -130,7 +130,7 @@ def test_S125_the_schedule_is_kept_from_run_to_run(monkeypatch: pytest.MonkeyPat
         def again(*_: object, **__: object) -> None:
             raise AssertionError("planned again")
 
-        monkeypatch.setattr("kgrun.runtime.planning.plan_within", again)
+        monkeypatch.setattr("kgrun.runtime.memory.offload.fit.plan_within", again)
         session.run(iterations=2)
         session.run()
         assert session.program is before
