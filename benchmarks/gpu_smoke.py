@@ -21,7 +21,7 @@ from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime.devices.cuda import CudaDevice
 from kgrun.runtime.kernels.base import LibraryRoutine, Operand, cuda_kernel
 from kgrun.runtime.kernels.cuda import linear
-from kgrun.runtime.lower.work import placed
+from kgrun.runtime.lower.placing import placed
 from kgrun.runtime.program import Copy, KernelCode, Launch, Pointer, Step, Work
 
 Row = tuple[str, str, str]

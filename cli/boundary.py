@@ -57,7 +57,7 @@ def guarded(words: Sequence[str], *, own_process: bool = False) -> int:
         if hasattr(stream, "reconfigure"):  # a name the terminal cannot show must not end the run
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _fewer_collections():
+        with _fewer_collections(for_good=own_process):
             code = _run(list(words))
         with _output_errors():
             sys.stdout.flush()
@@ -74,14 +74,15 @@ def guarded(words: Sequence[str], *, own_process: bool = False) -> int:
 
 
 @contextlib.contextmanager
-def _fewer_collections() -> Iterator[None]:
+def _fewer_collections(*, for_good: bool) -> Iterator[None]:
     # A graph of 10,000 kernels is a million small objects without cycles: looking for some takes a fifth of the time.
     thresholds = gc.get_threshold()
     gc.set_threshold(1_000_000, 20, 100)
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
+        if not for_good:  # else the first object made afterwards would have all others looked through
+            gc.set_threshold(*thresholds)
 
 
 def _run(words: list[str]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.values import parse_dims
+from kgrun.graphs.load.kinds import is_onnx
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,8 +83,6 @@ def model_file(options: GraphOptions) -> Path | None:
 
 
 def _is_onnx(options: GraphOptions) -> bool:
-    from kgrun.graphs.importers import is_onnx
-
     return is_onnx(Path(options.file))
 
 

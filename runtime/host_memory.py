@@ -73,6 +73,10 @@ class HostMemory:
         """Bytes held now."""
         return sum(self._held.values())
 
+    def ahead(self) -> int:
+        """Bytes that may be held besides, ahead of what needs them: none under a limit."""
+        return 0 if self.limit is not None else available_memory() // 4
+
     def hold(self, what: str, nbytes: int) -> None:
         """Note that `what` takes `nbytes` from now on, in place of what it took before.
 

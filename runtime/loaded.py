@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from kgrun.runtime.checks.places import in_users_files
 from kgrun.runtime.checks.skipped import POISON, SkippedStep, cannot_run
 from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices.base import Device, NotCapturable, PreparedStep, Replay
+from kgrun.runtime.drawn_ahead import in_order, is_drawn
 from kgrun.runtime.host_data import Array, host_array
 from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.measure import Runner
@@ -171,23 +172,36 @@ class LoadedProgram:
             self.feed.reload()
         kinds = (MemoryClass.INPUT,) if inputs else _LOADED_ONCE
 
-        def fill(name: str, nbytes: int, put: Callable[[Array], None]) -> None:
-            copy = f"a copy of {name!r}"
-            self.device.host.hold(copy, nbytes)
-            array = host_array(self.program.graph, self.program.graph.tensors[name], given, seed)
-            started = time.perf_counter_ns()
-            put(array)
-            took = time.perf_counter_ns() - started
-            self.device.host.drop(copy)
-            self.upload = Transfer(self.upload.nbytes + array.nbytes, self.upload.ns + took)
-
+        fills: list[tuple[str, int, Callable[[Array], None]]] = []
         for buffer in self.program.buffers:
             here = buffer.index not in self.host.buffers and buffer.name not in elsewhere
             if buffer.nbytes and buffer.memory_class in kinds and here:
-                fill(buffer.name, buffer.nbytes, partial(self.device.upload, self.address(Pointer(buffer.index))))
-        for home in self.host.homes:
-            if home.memory_class in kinds and home.name not in elsewhere:
-                fill(home.name, home.nbytes, partial(self.host.put, home))
+                put = partial(self.device.upload, self.address(Pointer(buffer.index)))
+                fills.append((buffer.name, buffer.nbytes, put))
+        fills += [
+            (home.name, home.nbytes, partial(self.host.put, home))
+            for home in self.host.homes
+            if home.memory_class in kinds and home.name not in elsewhere
+        ]
+        self._fill(fills, given, seed)
+
+    def _fill(
+        self, fills: Sequence[tuple[str, int, Callable[[Array], None]]], given: Mapping[str, Array], seed: int
+    ) -> None:
+        """Make the array of each name, and put it where it goes."""
+        graph, host = self.program.graph, self.device.host
+        makes = [partial(host_array, graph, graph.tensors[name], given, seed) for name, _, _ in fills]
+        drawn = [is_drawn(graph.tensors[name], name in given) for name, _, _ in fills]
+        arrays = in_order(makes, [nbytes for _, nbytes, _ in fills], drawn, host.ahead())
+        for name, nbytes, put in fills:
+            copy = f"a copy of {name!r}"
+            host.hold(copy, nbytes)
+            array = next(arrays)
+            started = time.perf_counter_ns()
+            put(array)
+            took = time.perf_counter_ns() - started
+            host.drop(copy)
+            self.upload = Transfer(self.upload.nbytes + array.nbytes, self.upload.ns + took)
 
     def read(self, name: str, *, pinned: bool = True) -> Array | None:
         """A tensor's bytes as a host array; None for one without device memory.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.table import Table
 from kgrun.cli.render.text import bytes_text, rate_text, time_text
+from kgrun.runtime.program import LibraryCall
 
 if TYPE_CHECKING:
     from kgrun.runtime.collectives.summary import CollectiveRow, RankSummary, Spread
@@ -27,6 +28,8 @@ def rank_sections(report: RunReport) -> Iterator[Table | str]:
 
 
 def _collectives(report: RunReport) -> list[CollectiveRow]:
+    if not any(isinstance(step.work, LibraryCall) for step in report.program.steps):
+        return []
     from kgrun.runtime.collectives.summary import collective_rows
 
     return collective_rows(report)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgrun.graphs.errors import GraphError, UsageError
+from kgrun.graphs.load.kinds import is_onnx
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,6 @@ def _write_launch_folder(source: Path, graph: Path, _: Mapping[str, int]) -> lis
     from kgrun.graphs.importers.launch_folder import write_launch_folder
 
     return write_launch_folder(source, graph)
-
-
-def is_onnx(source: Path) -> bool:
-    """Whether `source` is named as ONNX models are."""
-    return source.suffix.lower() == ".onnx"
 
 
 def _write_onnx(source: Path, graph: Path, dims: Mapping[str, int]) -> list[Path]:

@@ -16,7 +16,6 @@ from kgrun.graphs.load.document import Document
 from kgrun.graphs.load.json_text import read_json
 from kgrun.graphs.load.kinds import text_kind
 from kgrun.graphs.load.limits import MAX_FAULTS
-from kgrun.graphs.load.schema_errors import collected, schema_error
 from kgrun.graphs.load.source import Format, decode, format_of, not_a_graph, read_source
 from kgrun.graphs.load.yaml_text import read_yaml
 from kgrun.graphs.schema.graph import KernelGraph
@@ -65,6 +64,8 @@ def parse_graph(
         try:
             graph = KernelGraph.model_validate(document.value)
         except ValidationError as error:
+            from kgrun.graphs.load.schema_errors import schema_error
+
             raise schema_error(error, document) from None
     graph._file = name
     graph._folder = folder
@@ -104,6 +105,8 @@ def _check_data_paths(graph: KernelGraph, document: Document) -> None:
         except GraphError as error:
             faults.append(error.at(document.place(path)))
     if faults:
+        from kgrun.graphs.load.schema_errors import collected
+
         raise collected(faults)
 
 

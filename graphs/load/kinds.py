@@ -1,8 +1,9 @@
-"""Tells by its content what a file is that is no graph."""
+"""Tells what a file is that is no graph, by its content or its name."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 # The first bytes of files that people hand over by mistake.
 _MAGIC = (
@@ -77,3 +78,8 @@ def text_kind(text: str) -> str | None:
 def help_for(kind: str) -> str | None:
     """What to do with a file of that kind."""
     return _HELP.get(kind)
+
+
+def is_onnx(source: Path) -> bool:
+    """Whether `source` is named as ONNX models are."""
+    return source.suffix.lower() == ".onnx"

@@ -10,7 +10,6 @@ import numpy as np
 from kgrun.graphs.bound import BoundGraph
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import DTYPES
-from kgrun.runtime.checks.findings import Finding
 from kgrun.runtime.checks.names import CHECKS, CheckSettings
 from kgrun.runtime.checks.operands import Operand, element_text, launch_operands
 from kgrun.runtime.checks.poison import poison, unwritten
@@ -20,6 +19,7 @@ from kgrun.runtime.measure import Measured
 from kgrun.runtime.program import Launch, Program, Step
 
 if TYPE_CHECKING:
+    from kgrun.runtime.checks.findings import Finding
     from kgrun.runtime.checks.redzones import Redzones
     from kgrun.runtime.loaded import LoadedProgram
 
@@ -135,6 +135,8 @@ class _Looking:
         return content
 
     def _finding(self, check: str, message: str, step: Step, tensor: str, element: int, count: int) -> Finding:
+        from kgrun.runtime.checks.findings import Finding
+
         where = self.program.graph.source.place("nodes", self.program.node_of(step).position)
         return Finding(check, message, where, step.name, step.op, tensor, element, count=count)
 

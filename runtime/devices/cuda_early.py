@@ -32,5 +32,12 @@ def _retain(driver: ctypes.CDLL, ordinal: int) -> None:
     handle, context = ctypes.c_int(), ctypes.c_void_p()
     if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(handle), ordinal) == 0:
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libnvidia-ml.so.1").nvmlInit_v2()
+        with contextlib.suppress(OSError, AttributeError):
+            _open_sensors(driver, handle)
+
+
+def _open_sensors(driver: ctypes.CDLL, handle: ctypes.c_int) -> None:
+    """Have NVML look the GPU up once: the first time takes longer than all readings of a run."""
+    nvml, bus, found = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.create_string_buffer(32), ctypes.c_void_p()
+    if nvml.nvmlInit_v2() == 0 and driver.cuDeviceGetPCIBusId(bus, len(bus), handle) == 0:
+        nvml.nvmlDeviceGetHandleByPciBusId_v2(bus, ctypes.byref(found))

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, NullArgument, ScalarArgument, TensorArgument
 from kgrun.graphs.operators.names import COLLECTIVES
-from kgrun.runtime.kernels.base import (
-    ClearOperand,
-    CopyOperand,
-    HostFunction,
-    KernelCall,
-    LibraryRoutine,
-    Lowered,
-    Operand,
-    cpu_kernel,
-    cuda_kernel,
-)
 from kgrun.runtime.lower.sources import KernelSources
 from kgrun.runtime.program import (
     ArrayRef,
-    Clear,
     Copy,
     HostCall,
     KernelCode,
     Launch,
-    LibraryCall,
     Pointer,
     Value,
     Work,
 )
+
+if TYPE_CHECKING:
+    from kgrun.runtime.kernels.base import HostFunction, Lowered, Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +38,8 @@ def prepare_node(node: BoundNode, target: str, sources: KernelSources) -> NodeWo
     """Choose the node's implementation on `target`."""
     if node.launch is not None:
         return NodeWork(workspace=node.workspace, code=sources.code(node.launch.kernel))
+    from kgrun.runtime.kernels.base import cpu_kernel, cuda_kernel  # a graph of launches needs neither
+
     assert node.call is not None
     if target == "cpu" and node.op not in COLLECTIVES:
         return NodeWork(workspace=node.workspace, function=cpu_kernel(node.op)(node.call))
@@ -81,6 +74,8 @@ def bind_work(
             if place is not None
         )
         return [HostCall(work.function, inputs, outputs)]
+    from kgrun.runtime.lower.placing import placed
+
     assert work.lowered is not None
     own = scratch[len(node.workspace) :]
 
@@ -100,34 +95,6 @@ def bind_work(
     placed_work = [placed(item, pointer) for item in work.lowered.work]
     # An output that took over its input's memory has its bytes already.
     return [item for item in placed_work if not (isinstance(item, Copy) and item.target == item.source)]
-
-
-def placed(
-    item: KernelCall | LibraryRoutine | ClearOperand | CopyOperand, pointer: Callable[[Operand], Pointer | None]
-) -> Work:
-    """One item of a lowered operator with its operands where `pointer` says; None for absent ones."""
-
-    def present(operand: Operand) -> Pointer:
-        found = pointer(operand)
-        assert found is not None, f"an absent {operand.role} {operand.index} is cleared or copied"
-        return found
-
-    match item:
-        case KernelCall():
-            return _placed_launch(item, pointer)
-        case LibraryRoutine(library, routine, config, operands, other):
-            places = tuple(None if o is None else pointer(o) for o in operands)
-            instead = None if other is None else _placed_launch(other, pointer)
-            return LibraryCall(library, routine, config, places, instead)
-        case ClearOperand(operand, nbytes):
-            return Clear(present(operand), nbytes)
-        case CopyOperand(to, source, nbytes):
-            return Copy(present(to), present(source), nbytes)
-
-
-def _placed_launch(call: KernelCall, pointer: Callable[[Operand], Pointer | None]) -> Launch:
-    args = tuple(pointer(a) if isinstance(a, Operand) else a for a in call.args)
-    return Launch(call.code, args, call.grid, call.block, call.shared)
 
 
 def _array(bound: BoundGraph, name: str | None, slots: Mapping[str, Pointer]) -> ArrayRef | None:

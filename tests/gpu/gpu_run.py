@@ -11,7 +11,7 @@ from kgrun.graphs.operators import all_schemas
 from kgrun.graphs.operators.base import OpCall
 from kgrun.runtime.devices.cuda import CudaDevice
 from kgrun.runtime.kernels.base import Lowered, Operand
-from kgrun.runtime.lower.work import placed
+from kgrun.runtime.lower.placing import placed
 from kgrun.runtime.program import KernelCode, Launch, Pointer, Step, Value, Work
 from tests.runtime.kernels.cuda.emulation import array_dtype
 

@@ -26,8 +26,15 @@ class Driver:
         self.retained += 1
         return 0
 
+    def cuDeviceGetPCIBusId(self, bus: Any, size: int, handle: Any) -> int:
+        bus.value = b"0000:07:00.0"
+        return 0
+
     def nvmlInit_v2(self) -> int:
-        self.sensors += 1
+        return 0
+
+    def nvmlDeviceGetHandleByPciBusId_v2(self, bus: Any, found: Any) -> int:
+        self.sensors += bus.value == b"0000:07:00.0"
         return 0
 
 
@@ -39,7 +46,7 @@ def test_one_context_of_the_device_asked_for(monkeypatch: pytest.MonkeyPatch, de
     assert thread is not None
     thread.join(10)
     assert driver.retained == retained
-    assert driver.sensors == 1
+    assert driver.sensors == retained  # looked up at the GPU's address on the bus
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:x"])
