@@ -18,21 +18,27 @@ extern "C" __global__ void kg_rows_out(const unit* cache, unit* block, const int
     }
 }
 
-// The same between a block and the whole table in host memory, by row number: over the bus, with no host in between.
-extern "C" __global__ void kg_rows_fetch(const unit* table, unit* block, const long long* rows, const int* count,
-                                         int units) {
-    const long long all = (long long)*count * units;
-    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < all; i += gridDim.x * 256LL) {
-        const long long row = i / units;
-        block[i] = table[rows[row] * units + (i - row * units)];
+// All that a lookup asks for, over the bus and with no host in between: table, lookup (counts to found, as index.Block
+// has them) and ids' new values lie in host memory. A warp takes a row: what leaves a slot is read before what enters
+// it is written, by the same thread; no row that leaves is one that comes. ids may be null, words then 0.
+extern "C" __global__ void kg_rows_exchange(unit* cache, unit* table, const long long* counts, const long long* missing,
+                                            const long long* used, const long long* evicted, const unsigned int* found,
+                                            unsigned int* ids, int units, int rows, int updated, int words) {
+    const long long missed = counts[0], fresh = counts[2], outside = counts[4];
+    const long long* places = used + counts[1];
+    const int first = blockIdx.x * 256 + threadIdx.x, threads = gridDim.x * 256;
+    for (int i = first; i < words; i += threads) ids[i] = found[i];
+    for (long long row = first / 32; row < missed; row += threads / 32) {
+        unit* slot = cache + places[row] * units;
+        const unit* comes = table + missing[row] * units;
+        unit* home = updated && row >= fresh ? table + evicted[row - fresh] * units : 0;
+        for (int i = threadIdx.x % 32; i < units; i += 32) {
+            const unit value = comes[i];
+            if (home) home[i] = slot[i];
+            slot[i] = value;
+        }
     }
-}
-
-extern "C" __global__ void kg_rows_home(unit* table, const unit* block, const long long* rows, const int* count,
-                                        int units) {
-    const long long all = (long long)*count * units;
-    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < all; i += gridDim.x * 256LL) {
-        const long long row = i / units;
-        table[rows[row] * units + (i - row * units)] = block[i];
-    }
+    // Ids outside the table find the row after the last slot; an update may have written to it.
+    const unit zero = {};
+    for (int i = first; updated && outside && i < units; i += threads) cache[(long long)rows * units + i] = zero;
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,14 +61,30 @@ class _Fed:
     ring: Ring
     lane: Any
     targets: dict[int, int] = field(default_factory=dict)
+    moved: dict[int, int] = field(default_factory=dict)  # those of the targets that no cache writes to
     writers: dict[int, Callable[[Array], None]] = field(default_factory=dict)
     started: bool = False
     taken: int = 0
+    caches: dict[int, EmbeddingCache] = field(default_factory=dict)  # by item
     reported: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @property
     def left(self) -> int | None:
         return None if self.batches.count is None else self.batches.count - self.taken
+
+    def ids(self, item: int) -> Callable[[int], Array | None]:
+        """The ids of a batch by its number, where it is there."""
+
+        def batch(number: int) -> Array | None:
+            slot = self.ring.slot_of(number)
+            return None if slot is None else self.ring.slots.arrays(slot)[item]
+
+        return batch
+
+    def look_ahead(self) -> None:
+        """Look up the batches that are there."""
+        for item, cache in self.caches.items():
+            cache.look_ahead(self.ids(item))
 
     @property
     def nbytes(self) -> int:
@@ -93,7 +109,6 @@ class GraphFeed(Feed):
         self._device = device
         self._rings = QueueSet()
         self._fed: list[_Fed] = []
-        self._caches: list[tuple[EmbeddingCache, _Fed, int]] = []
         self._primed = self._held = False
         self._attach: tuple[Program, Callable[[Pointer], int]] | None = None
         try:
@@ -101,8 +116,8 @@ class GraphFeed(Feed):
                 self._fed.append(self._open(bound, queue, as_feed(feeds.get(queue.name))))
             for cache in bound.caches:
                 fed = next(fed for fed in self._fed if cache.ids in fed.queue.items)
-                made = EmbeddingCache(bound, cache, device, given, seed)
-                self._caches.append((made, fed, fed.queue.items.index(cache.ids)))
+                made = EmbeddingCache(bound, cache, device, given, seed, fed.settings.capacity)
+                fed.caches[fed.queue.items.index(cache.ids)] = made
         except BaseException:
             self.close(failed=True)
             raise
@@ -120,8 +135,12 @@ class GraphFeed(Feed):
         if lane is None:
             slots = HostSlots(self._device, list(types.values()), settings.capacity)
         else:
-            slots = LaneSlots(self._device, lane, list(types.values()), settings.capacity, batches.held)
-        return _Fed(queue, settings, batches, self._rings.add(Ring(queue.name, types, slots)), lane)
+            looked_up = {cache.ids for cache in bound.caches}  # on the host
+            sent = [name not in looked_up for name in types]
+            slots = LaneSlots(self._device, lane, list(types.values()), settings.capacity, batches.held, sent)
+        ring = self._rings.add(Ring(queue.name, types, slots, lambda: fed.look_ahead()))
+        fed = _Fed(queue, settings, batches, ring, lane)
+        return fed
 
     def attach(self, program: Program, address: Callable[[Pointer], int], writer: Writers = no_writer) -> None:
         """Find the addresses of the items; those that no step reads have none."""
@@ -131,6 +150,7 @@ class GraphFeed(Feed):
             writers = ((i, writer(slot.buffer)) for i, slot in slots.items())
             fed.writers = {i: write for i, write in writers if write is not None}
             fed.targets = {i: address(slot) for i, slot in slots.items() if i not in fed.writers}
+            fed.moved = {i: at for i, at in fed.targets.items() if i not in fed.caches}
         self._primed = False
 
     def reload(self) -> None:
@@ -138,9 +158,10 @@ class GraphFeed(Feed):
         assert self._attach is not None
         program, address = self._attach
         self._primed = False
-        for cache, fed, item in self._caches:
+        for fed, item, cache in self._caches():
             names = [table.name for table in cache.cache.tables if table.name in program.slots]
-            cache.attach({name: address(program.slots[name]) for name in names}, fed.targets.get(item))
+            places = {name: address(program.slots[name]) for name in names}
+            cache.attach(places, fed.targets.get(item), fed.ring.popped)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -154,7 +175,7 @@ class GraphFeed(Feed):
 
     def table(self, name: str) -> Array | None:
         """The whole table, with what is cached written home."""
-        return next((found for cache, _, _ in self._caches if (found := cache.table(name)) is not None), None)
+        return next((found for *_, cache in self._caches() if (found := cache.table(name)) is not None), None)
 
     def prime(self) -> None:
         """Have the next batch in place, and leave it in the queue."""
@@ -175,13 +196,10 @@ class GraphFeed(Feed):
             fed.taken += 1
 
     def ahead(self) -> None:
-        """Look the next batch up, and send the rows that it misses, if the batch is there."""
-        if self._held:
-            return
-        for cache, fed, item in self._caches:
-            slot = fed.ring.peek() if cache.overlaps and not cache.prepared else None
-            if slot is not None:
-                cache.prepare(fed.ring.slots.arrays(slot)[item], ahead=True)
+        """Have rows moved for the next batch, once the run has ended, if the batch is there and was looked up."""
+        if not self._held:
+            for *_, cache in self._caches():
+                cache.move_ahead()
 
     def more(self) -> bool:
         """Whether every queue has a further batch."""
@@ -211,18 +229,24 @@ class GraphFeed(Feed):
 
     def cache_reports(self) -> tuple[EmbeddingReport, ...]:
         """What each cache did since the last call."""
-        return tuple(cache.report() for cache, _, _ in self._caches)
+        return tuple(cache.report() for *_, cache in self._caches())
 
     def close(self, failed: bool = False) -> None:
         """Write home what is to persist, then stop the feeders."""
+        caches = [cache for *_, cache in self._caches()]
+        for fed in self._fed:
+            fed.caches = {}
         try:
-            caches, self._caches = self._caches, []
-            for cache, _, _ in caches:
-                cache.close(failed)
-            self._rings.close()
+            with ExitStack() as ends:  # the rings' comes last, and all of them
+                ends.callback(self._rings.close)
+                for cache in caches:
+                    ends.callback(cache.close, failed)
         except KgrunError:
             if not failed:
                 raise
+
+    def _caches(self) -> Iterator[tuple[_Fed, int, EmbeddingCache]]:
+        return ((fed, item, cache) for fed in self._fed for item, cache in fed.caches.items())
 
     def _place(self) -> None:
         for fed in self._fed:
@@ -234,13 +258,11 @@ class GraphFeed(Feed):
                     help="epochs=0 goes on without end",
                     details={"taken": fed.taken},
                 )
-            ids = {item: cache for cache, other, item in self._caches if other is fed}
-            for item, cache in ids.items():
-                cache.prepare(fed.ring.slots.arrays(slot)[item])
-                cache.place()
+            for item, cache in fed.caches.items():
+                cache.place(fed.ids(item))
             for i, write in fed.writers.items():
                 write(fed.ring.slots.arrays(slot)[i])
-            fed.ring.slots.take(slot, {i: at for i, at in fed.targets.items() if i not in ids})
+            fed.ring.slots.take(slot, fed.moved)
 
     def _front(self, fed: _Fed) -> int | None:
         if not fed.started:

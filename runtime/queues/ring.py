@@ -27,16 +27,19 @@ class Ring:
     Args:
         types: of the items of a batch, by item name.
         slots: where the batches lie.
+        pushed_one: called after each batch that was pushed, in the producer's thread.
 
     Attributes:
         pushed, popped: batches so far.
         waited_ns: what the consumer waited for batches; `full_ns`, what producers waited for room.
     """
 
-    def __init__(self, name: str, types: dict[str, TensorType], slots: Slots) -> None:
+    def __init__(
+        self, name: str, types: dict[str, TensorType], slots: Slots, pushed_one: Callable[[], None] | None = None
+    ) -> None:
         self.name, self.types, self.slots = name, types, slots
         self.pushed = self.popped = self.waited_ns = self.full_ns = 0
-        self._changed = Condition()
+        self._changed, self._pushed_one = Condition(), pushed_one
         self._filling = Lock()  # one producer at a time fills a slot
         self._producers = 0
         self._ended = self._closed = False
@@ -78,6 +81,8 @@ class Ring:
             with self._changed:
                 self.pushed += 1
                 self._changed.notify_all()
+            if self._pushed_one is not None:
+                self._pushed_one()
 
     def end(self) -> None:
         """No batch will follow."""
@@ -114,10 +119,9 @@ class Ring:
                 raise self._failure
             return None
 
-    def peek(self) -> int | None:
-        """The slot of the oldest batch; None where none is there yet, or none will come."""
-        with self._changed:
-            return self.popped % self.slots.capacity if self._held > 0 and not self._closed else None
+    def slot_of(self, number: int) -> int | None:
+        """The slot of a batch by its number from the first ever; None where it is not there, or no more."""
+        return number % self.slots.capacity if self.popped <= number < self.pushed else None
 
     def pop(self) -> None:
         """Give the front's slot back to the producers."""
