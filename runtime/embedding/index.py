@@ -54,9 +54,13 @@ class Block:
     def over(cls, memory: Array, size: int, dtype: np.dtype[Any], turn: int = 0) -> Block:
         """A block for `size` ids of `dtype` in bytes that are there."""
         at = cls.offsets(size)
-        counts = memory[: 8 * _COUNTS].view(np.int64)
-        parts = (memory[at[name] : at[name] + 8 * size].view(np.int64) for name in ("missing", "used", "evicted"))
-        return cls(counts, *parts, memory[at["found"] : at["found"] + dtype.itemsize * size].view(dtype), turn)
+
+        def part(name: str, count: int, kind: Any) -> Array:
+            start = at[name]
+            return memory[start : start + count * np.dtype(kind).itemsize].view(kind)
+
+        missing, used, evicted = (part(name, size, np.int64) for name in ("missing", "used", "evicted"))
+        return cls(part("counts", _COUNTS, np.int64), missing, used, evicted, part("found", size, dtype), turn)
 
     @classmethod
     def new(cls, size: int, dtype: np.dtype[Any]) -> Block:

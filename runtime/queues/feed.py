@@ -192,14 +192,17 @@ class GraphFeed(Feed):
             self._place()
         self._primed = False
         for fed in self._fed:
-            fed.ring.pop()
+            fed.ring.pop(quiet=fed.lane is not None)  # else nothing is said before the run ends
             fed.taken += 1
 
     def ahead(self) -> None:
-        """Have rows moved for the next batch, once the run has ended, if the batch is there and was looked up."""
-        if not self._held:
-            for *_, cache in self._caches():
+        """Have rows moved for the next batch, if it was looked up, once the run has ended; then let feeders fill up."""
+        if self._held:
+            return
+        for fed in self._fed:
+            for cache in fed.caches.values():
                 cache.move_ahead()
+            fed.ring.wake()
 
     def more(self) -> bool:
         """Whether every queue has a further batch."""

@@ -109,6 +109,8 @@ class Ring:
         started = time.perf_counter_ns()
         with self._changed:
             over = lambda: self._held > 0 or self._ended or self._closed or self._failure is not None  # noqa: E731
+            if not over():
+                self._changed.notify_all()  # of what was popped quietly
             self._wait(over, timeout, "had no batch")
             self.waited_ns += time.perf_counter_ns() - started
             if self._closed:
@@ -123,11 +125,20 @@ class Ring:
         """The slot of a batch by its number from the first ever; None where it is not there, or no more."""
         return number % self.slots.capacity if self.popped <= number < self.pushed else None
 
-    def pop(self) -> None:
-        """Give the front's slot back to the producers."""
+    def pop(self, quiet: bool = False) -> None:
+        """Give the front's slot back to the producers; `quiet`, they learn it at the next `wake`, `front` or `close`.
+
+        A producer that wakes wants the interpreter just when the consumer has a run to start.
+        """
         with self._changed:
             assert self._held > 0, "pop without a front"
             self.popped += 1
+            if not quiet:
+                self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Tell producers of the slots that were given back quietly."""
+        with self._changed:
             self._changed.notify_all()
 
     def close(self, timeout: float) -> None:
