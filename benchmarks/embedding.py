@@ -83,7 +83,7 @@ def make_graph(folder: Path, batch: int, vocabulary: int, width: int, rows: int 
     wide = 8 * width
     document = {
         "kgrun": 1,
-        "queues": {"ids": {"items": ["ids"], "data": "ids.npz", "epochs": 1 if rows is not None else 0, "capacity": 4}},
+        "queues": {"ids": {"items": ["ids"], "data": "ids.npz", "epochs": 1 if rows is not None else 0, "capacity": 8}},
         "tensors": {
             "ids": {"dtype": "int64", "shape": [batch]},
             "axes": {"role": "constant", "dtype": "int64", "value": [1]},

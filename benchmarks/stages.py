@@ -38,7 +38,8 @@ class Stages:
                 return plain(itself, *args, **words)
             finally:
                 took = time.perf_counter_ns() - started, time.thread_time_ns() - busy
-                who = "main" if threading.current_thread() is threading.main_thread() else "feeder"
+                words_of = threading.current_thread().name.split()
+                who = "main" if threading.current_thread() is threading.main_thread() else words_of[1]
                 self.times.setdefault((who, label), []).append(took)
 
         self._undo.append((owner, name, plain))
@@ -67,7 +68,7 @@ class Stages:
         for (who, label), times in sorted(self.times.items(), key=lambda item: (item[0][0] != "main", item[0][1])):
             wall, busy = (np.array(part) / 1e3 for part in zip(*times, strict=True))
             found.append(
-                f"  {who:6} {label:28} {len(wall):7,} {wall.mean():8.1f} {np.percentile(wall, 95):8.1f} "
+                f"  {who:8} {label:28} {len(wall):7,} {wall.mean():8.1f} {np.percentile(wall, 95):8.1f} "
                 f"{busy.mean():8.1f} {wall.sum() / steps:9.1f}"
             )
         for what, numbers in self.depths.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +89,7 @@ class EmbeddingCache:
         # One more: what the device reads of the batch in hand.
         self._rows: Rows = self._open_rows(device, bound.tensors[cache.ids].type, depth + 1)
         self._counts = dict.fromkeys((*_COUNTS, *_TIMES), 0)
-        self._lock = Lock()  # of what follows
+        self._lock = Lock()  # of the index, and of adding to what it found
         self._closed = False
         self._reset(0)
 
@@ -134,19 +134,22 @@ class EmbeddingCache:
         Args:
             batch: the ids of a batch by its number; None where it is not there yet.
         """
+        while self._look_up_next(batch):
+            pass
+
+    def _look_up_next(self, batch: Batches) -> bool:
         with self._lock:
-            while not self._closed and (ids := batch(self._number)) is not None:
+            ids = None if self._closed else batch(self._number)
+            if ids is not None:
                 self._found.append(self._look_up(ids))
                 self._number += 1
+            return ids is not None
 
     def _look_up(self, ids: Array) -> Lookup | KgrunError:
-        block = self._rows.block(self._number)
-        started = time.perf_counter_ns()
         try:
-            found = self._index.lookup(ids, block)
+            return self._index.lookup(ids, self._rows.block(self._number))
         except KgrunError as error:
             return error  # for the run that would have taken the batch
-        return replace(found, took_ns=time.perf_counter_ns() - started)
 
     def move_ahead(self) -> None:
         """Have the next batch's rows moved once the run that goes on has ended, if it was looked up."""
@@ -161,8 +164,8 @@ class EmbeddingCache:
             DoesNotFit: KG408 where it alone has more rows than the cache.
         """
         started = time.perf_counter_ns()
-        if not self._found:
-            self.look_ahead(batch)
+        if not self._found:  # whoever else looks up has had no time, or is at it and done when the lock is free
+            self._look_up_next(batch)
         found = self._found[0]
         if not isinstance(found, Lookup):
             raise found
@@ -170,9 +173,8 @@ class EmbeddingCache:
         self._move(found)
         moving = self._counts["prepare_ns"] - before
         self._rows.put_ids(found)
-        with self._lock:
-            self._found.popleft()
-            self._moved = False
+        self._found.popleft()  # without the lock: others only append, and may be looking up for long
+        self._moved = False
         self._count(found)
         self._counts["place_ns"] += time.perf_counter_ns() - started - moving
 

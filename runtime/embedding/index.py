@@ -8,6 +8,7 @@ compiled call without the interpreter's lock, or passes of numpy that give the s
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +140,7 @@ class RowIndex:
         Raises:
             DoesNotFit: KG408 where the batch alone has more rows than the cache; nothing has changed then.
         """
+        started = time.perf_counter_ns()
         block = block or Block.new(ids.size, ids.dtype)
         flat = np.ascontiguousarray(ids).reshape(-1)
         if self._compiled and ids.dtype.itemsize in (4, 8):
@@ -156,7 +158,8 @@ class RowIndex:
                 help="enlarge the cache, or make the batch smaller",
                 details={"used": missed + hit, "rows": self.rows},
             )
-        return Lookup(block, ids.shape, missed, hit, fresh, hits, outside)
+        took = time.perf_counter_ns() - started
+        return Lookup(block, ids.shape, missed, hit, fresh, hits, outside, took)
 
     def rows_of_slots(self) -> Array:
         """The row in each slot, -1 where there is none; a copy."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import BoundGraph, BoundQueue
@@ -14,81 +13,18 @@ from kgrun.runtime.devices.base import Device
 from kgrun.runtime.embedding.cache import EmbeddingCache, EmbeddingReport
 from kgrun.runtime.program import Pointer, Program
 from kgrun.runtime.queues.base import Feed, Writers, no_writer
-from kgrun.runtime.queues.feeder import start_feeder
+from kgrun.runtime.queues.fed import Fed, QueueReport
+from kgrun.runtime.queues.feeder import start_feeder, start_lookups
 from kgrun.runtime.queues.registry import QueueSet
 from kgrun.runtime.queues.ring import Ring
-from kgrun.runtime.queues.settings import QueueFeed, QueueSettings, as_feed, settle
+from kgrun.runtime.queues.settings import QueueFeed, as_feed, settle
 from kgrun.runtime.queues.slots import HostSlots, LaneSlots, Slots
-from kgrun.runtime.queues.sources import Batches, open_batches
+from kgrun.runtime.queues.sources import open_batches
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueReport:
-    """What a queue did during a run.
-
-    Attributes:
-        batches: taken by the runs that counted, of `nbytes` each.
-        left: batches that are still to come; None where that is not known or there is no end.
-        waited_ns: what the runs waited for batches, all together; `full_ns`, what the feeder waited for room;
-            `filled_ns`, what it copied on the host.
-        pinned: whether the batches went through pinned memory; None on a device without copies of its own.
-    """
-
-    name: str
-    source: str
-    batches: int
-    nbytes: int
-    left: int | None
-    waited_ns: int
-    full_ns: int
-    filled_ns: int
-    capacity: int
-    pinned: bool | None
-
-
-@dataclass(slots=True)
-class _Fed:
-    """One queue: its ring, and where its items go."""
-
-    queue: BoundQueue
-    settings: QueueSettings
-    batches: Batches
-    ring: Ring
-    lane: Any
-    targets: dict[int, int] = field(default_factory=dict)
-    moved: dict[int, int] = field(default_factory=dict)  # those of the targets that no cache writes to
-    writers: dict[int, Callable[[Array], None]] = field(default_factory=dict)
-    started: bool = False
-    taken: int = 0
-    caches: dict[int, EmbeddingCache] = field(default_factory=dict)  # by item
-    reported: tuple[int, int, int, int] = (0, 0, 0, 0)
-
-    @property
-    def left(self) -> int | None:
-        return None if self.batches.count is None else self.batches.count - self.taken
-
-    def ids(self, item: int) -> Callable[[int], Array | None]:
-        """The ids of a batch by its number, where it is there."""
-
-        def batch(number: int) -> Array | None:
-            slot = self.ring.slot_of(number)
-            return None if slot is None else self.ring.slots.arrays(slot)[item]
-
-        return batch
-
-    def look_ahead(self) -> None:
-        """Look up the batches that are there."""
-        for item, cache in self.caches.items():
-            cache.look_ahead(self.ids(item))
-
-    @property
-    def nbytes(self) -> int:
-        return sum(kind.nbytes for kind in self.ring.types.values())
 
 
 class GraphFeed(Feed):
@@ -108,7 +44,7 @@ class GraphFeed(Feed):
     ) -> None:
         self._device = device
         self._rings = QueueSet()
-        self._fed: list[_Fed] = []
+        self._fed: list[Fed] = []
         self._primed = self._held = False
         self._attach: tuple[Program, Callable[[Pointer], int]] | None = None
         try:
@@ -122,7 +58,7 @@ class GraphFeed(Feed):
             self.close(failed=True)
             raise
 
-    def _open(self, bound: BoundGraph, queue: BoundQueue, feed: QueueFeed) -> _Fed:
+    def _open(self, bound: BoundGraph, queue: BoundQueue, feed: QueueFeed) -> Fed:
         settings = settle(bound.source, queue.name, queue.spec, feed)
         types = {name: bound.tensors[name].type for name in queue.items}
         place = bound.source.place("queues", queue.name)
@@ -138,9 +74,7 @@ class GraphFeed(Feed):
             looked_up = {cache.ids for cache in bound.caches}  # on the host
             sent = [name not in looked_up for name in types]
             slots = LaneSlots(self._device, lane, list(types.values()), settings.capacity, batches.held, sent)
-        ring = self._rings.add(Ring(queue.name, types, slots, lambda: fed.look_ahead()))
-        fed = _Fed(queue, settings, batches, ring, lane)
-        return fed
+        return Fed(queue, settings, batches, self._rings.add(Ring(queue.name, types, slots)), lane)
 
     def attach(self, program: Program, address: Callable[[Pointer], int], writer: Writers = no_writer) -> None:
         """Find the addresses of the items; those that no step reads have none."""
@@ -228,7 +162,7 @@ class GraphFeed(Feed):
 
     def reports(self) -> tuple[QueueReport, ...]:
         """What each queue did since the last call."""
-        return tuple(self._report(fed) for fed in self._fed)
+        return tuple(fed.report() for fed in self._fed)
 
     def cache_reports(self) -> tuple[EmbeddingReport, ...]:
         """What each cache did since the last call."""
@@ -248,7 +182,7 @@ class GraphFeed(Feed):
             if not failed:
                 raise
 
-    def _caches(self) -> Iterator[tuple[_Fed, int, EmbeddingCache]]:
+    def _caches(self) -> Iterator[tuple[Fed, int, EmbeddingCache]]:
         return ((fed, item, cache) for fed in self._fed for item, cache in fed.caches.items())
 
     def _place(self) -> None:
@@ -267,22 +201,14 @@ class GraphFeed(Feed):
                 write(fed.ring.slots.arrays(slot)[i])
             fed.ring.slots.take(slot, fed.moved)
 
-    def _front(self, fed: _Fed) -> int | None:
+    def _front(self, fed: Fed) -> int | None:
         if not fed.started:
             fed.started = True
             start_feeder(fed.ring, fed.batches.start)
+            if fed.caches:
+                start_lookups(fed.ring, fed.look_ahead)
         try:
             return fed.ring.front(fed.settings.timeout)
         except GraphError:
             self._device.synchronize()  # a device that is lost says so itself
             raise
-
-    def _report(self, fed: _Fed) -> QueueReport:
-        now = (fed.taken, fed.ring.waited_ns, fed.ring.full_ns, fed.ring.slots.filled_ns)
-        batches, waited, full, filled = (new - old for new, old in zip(now, fed.reported, strict=True))
-        fed.reported = now
-        pinned = None if fed.lane is None else fed.lane.pinned
-        return QueueReport(
-            fed.queue.name, fed.settings.where, batches, fed.nbytes, fed.left, waited, full, filled,
-            fed.settings.capacity, pinned,
-        )  # fmt: skip

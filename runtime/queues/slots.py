@@ -178,7 +178,7 @@ class LaneSlots:
         self._blocks.clear()
 
     def _is_pinned(self, array: Array | Picked) -> bool:
-        if isinstance(array, Picked):
+        if not self._pinned or isinstance(array, Picked):
             return False
         start, end = _extent(array)
         return array.flags.c_contiguous and any(first <= start and end <= last for first, last in self._pinned)
