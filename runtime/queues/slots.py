@@ -120,6 +120,7 @@ class LaneSlots:
         self.capacity, self.filled_ns = capacity, 0
         self._device, self._lane, self._layout = device, lane, _Layout(types)
         self._sent = [True] * len(types) if sent is None else list(sent)
+        self._sends = any(self._sent)
         self._stride = max(self._layout.nbytes, ALIGNMENT)
         self._base = device.allocate(self._stride * capacity)
         self._copies = HostCopies()
@@ -135,7 +136,7 @@ class LaneSlots:
         views, address = self._views[slot], self._base + slot * self._stride
         direct = [self._is_pinned(array) for array in arrays]
         if not all(direct):
-            if any(self._sent):
+            if self._sends:
                 self._lane.wait(self._copied[slot])
             started = time.perf_counter_ns()
             for place, array, pinned in zip(views, arrays, direct, strict=True):
@@ -143,14 +144,18 @@ class LaneSlots:
                     put(self._copies, place, array)
             self.filled_ns += time.perf_counter_ns() - started
         after, mark = self._taken[slot], self._copied[slot]
-        if not any(direct) and all(self._sent):
+        if not any(direct):
             self._batches[slot] = views
-            self._lane.upload(address, self._blocks[slot], after, mark)
+            if all(self._sent):
+                self._lane.upload(address, self._blocks[slot], after, mark)
+                return
+        else:
+            chosen = zip(views, arrays, direct, strict=True)
+            self._batches[slot] = tuple(cast("Array", item) if pinned else view for view, item, pinned in chosen)
+        if not self._sends:
             return
-        chosen = zip(views, arrays, direct, strict=True)
-        self._batches[slot] = batch = tuple(cast("Array", item) if pinned else view for view, item, pinned in chosen)
         # The last copy sets the mark for all: nobody waits for it before this returns.
-        for offset, array, sent in zip(self._layout.offsets, batch, self._sent, strict=True):
+        for offset, array, sent in zip(self._layout.offsets, self._batches[slot], self._sent, strict=True):
             if sent:
                 self._lane.upload(address + offset, array.reshape(-1).view(np.uint8), after, mark)
 
@@ -160,7 +165,7 @@ class LaneSlots:
 
     def take(self, slot: int, targets: Mapping[int, int]) -> None:
         """Let steps wait for the copy, then move the items on the device."""
-        if not any(self._sent):
+        if not self._sends:
             return
         self._lane.steps_wait(self._copied[slot])
         for item, address in targets.items():
