@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 SHARE = 0.25  # of the host's free memory that tables may take for good
-_WARPS, _BLOCKS = 8, 1_056  # rows that a block moves at once, and most blocks
+_WARPS, _BLOCKS = 8, 264  # rows that a block moves at once, and most blocks: two an SM hide the bus
 
 
 @dataclass(frozen=True, slots=True)
