@@ -2,7 +2,7 @@
 
     python benchmarks/embedding.py                                the CPU: 8 GiB, 2 % cached, 1,000 steps, all checked
     python benchmarks/embedding.py --gib 0.25 --steps 100         the same, small
-    python benchmarks/embedding.py --device cuda --time           a GPU, and the time of a step against its bound
+    python benchmarks/embedding.py --device cuda --time           a GPU: a step against its bound, and every stage of it
 
 Ids follow Zipf's law over all rows. Each step looks rows up, and adds one to each element of each row for each time its
 id stands in the batch; so values are whole numbers, and every lookup must agree exactly with indexing a whole table.
@@ -167,7 +167,10 @@ def show_stages(session: Session, device: Device, steps: int) -> None:
     from stages import Stages
 
     from kgrun.runtime.embedding.cache import EmbeddingCache
+    from kgrun.runtime.embedding.direct_rows import DirectRows
     from kgrun.runtime.embedding.index import RowIndex
+    from kgrun.runtime.embedding.lane_rows import LaneRows
+    from kgrun.runtime.embedding.rows import HostRows
     from kgrun.runtime.measure import Runner
     from kgrun.runtime.queues.feed import GraphFeed
     from kgrun.runtime.queues.ring import Ring
@@ -192,16 +195,24 @@ def show_stages(session: Session, device: Device, steps: int) -> None:
         stages.watch(EmbeddingCache, "look_ahead", "look ahead, with waits")
         stages.watch(EmbeddingCache, "_move", "have rows moved")
         stages.watch(RowIndex, "lookup", "look up")
+        for rows in (HostRows, LaneRows, DirectRows):
+            stages.watch(rows, "block", "wait for a free block")
         for slots in (HostSlots, LaneSlots):
             stages.watch(slots, "fill", "fill a slot")
             stages.watch(slots, "take", "take a slot")
         session.run(iterations=max(steps // 10, 1), warmup=0, per_step=False)
         stages.clear()
+        started = time.perf_counter()
         report = session.run(iterations=steps, warmup=0, per_step=False)
+        wall = (time.perf_counter() - started) / steps
         print(*stages.lines(steps), sep="\n")
     on_device = np.array(report.total_samples) / 1e3
-    print(f"  run on the device, issue included: median {np.median(on_device):.1f} us, "
-          f"p95 {np.percentile(on_device, 95):.1f} us; {parts_of(report)}")  # fmt: skip
+    moved = sum(found.ahead for found in report.embeddings)
+    print(
+        f"  a step {wall * 1e6:.1f} us while watched; of it on the device, from issue to end: "
+        f"median {np.median(on_device):.1f} us, p95 {np.percentile(on_device, 95):.1f} us; "
+        f"rows moved ahead for {moved:,} of {steps:,}\n  {parts_of(report)}"
+    )
 
 
 def exchange_seconds(session: Session, device: Device) -> float | None:
