@@ -2,7 +2,7 @@
 
     python benchmarks/embedding.py                                the CPU: 8 GiB, 2 % cached, 1,000 steps, all checked
     python benchmarks/embedding.py --gib 0.25 --steps 100         the same, small
-    python benchmarks/embedding.py --device cuda --time           a GPU, and the time of a step against its bound
+    python benchmarks/embedding.py --device cuda --time           a GPU: a step against its bound, and every stage of it
 
 Ids follow Zipf's law over all rows. Each step looks rows up, and adds one to each element of each row for each time its
 id stands in the batch; so values are whole numbers, and every lookup must agree exactly with indexing a whole table.
@@ -31,6 +31,7 @@ from kgrun.runtime import Session
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.hostloops import native
+from kgrun.runtime.queues import QueueFeed
 
 Array = np.ndarray[Any, Any]
 
@@ -82,7 +83,7 @@ def make_graph(folder: Path, batch: int, vocabulary: int, width: int, rows: int 
     wide = 8 * width
     document = {
         "kgrun": 1,
-        "queues": {"ids": {"items": ["ids"], "data": "ids.npz", "epochs": 1 if rows is not None else 0, "capacity": 4}},
+        "queues": {"ids": {"items": ["ids"], "data": "ids.npz", "epochs": 1 if rows is not None else 0, "capacity": 8}},
         "tensors": {
             "ids": {"dtype": "int64", "shape": [batch]},
             "axes": {"role": "constant", "dtype": "int64", "value": [1]},
@@ -151,16 +152,82 @@ def timed(session: Session, steps: int) -> tuple[float, Any]:
 
 def parts_of(report: Any) -> str:
     """Milliseconds of the parts of a step: on the device, on the host beside it, and between runs."""
-    found, queue = report.embeddings[0], report.queues[0]
-    parts = {
-        "run (median)": report.total.median * found.batches,
-        "look up": found.lookup_ns,
-        "gather, send and issue rows": found.prepare_ns - found.lookup_ns,
-        "place ids": found.place_ns,
-        "wait for ids": queue.waited_ns,
-        "feeder fills": queue.filled_ns,
-    }
-    return ", ".join(f"{name} {ns / found.batches / 1e6:.4f} ms" for name, ns in parts.items())
+    queue = report.queues[0]
+    parts = {"run (median)": report.total.median * queue.batches}
+    for found in report.embeddings:
+        parts["look up"] = found.lookup_ns
+        parts["have rows moved"] = found.prepare_ns - found.lookup_ns
+        parts["place ids"] = found.place_ns
+    parts |= {"wait for ids": queue.waited_ns, "feeder fills": queue.filled_ns, "feeder has no room": queue.full_ns}
+    return ", ".join(f"{name} {ns / queue.batches / 1e6:.4f} ms" for name, ns in parts.items())
+
+
+def show_stages(session: Session, device: Device, steps: int) -> None:
+    """Print what each stage of the host takes in each thread; watching costs about a microsecond a call."""
+    from stages import Stages
+
+    from kgrun.runtime.embedding.cache import EmbeddingCache
+    from kgrun.runtime.embedding.direct_rows import DirectRows
+    from kgrun.runtime.embedding.index import RowIndex
+    from kgrun.runtime.embedding.lane_rows import LaneRows
+    from kgrun.runtime.embedding.rows import HostRows
+    from kgrun.runtime.measure import Runner
+    from kgrun.runtime.queues.feed import GraphFeed
+    from kgrun.runtime.queues.ring import Ring
+    from kgrun.runtime.queues.slots import HostSlots, LaneSlots
+
+    def depths(feed: Any) -> dict[str, int]:
+        (fed,) = feed._fed
+        looked_up = sum(cache.looked_up for cache in fed.caches.values())
+        return {"batches in the queue": fed.ring.pushed - fed.ring.popped, "of them looked up": looked_up}
+
+    with Stages() as stages:
+        stages.watch(GraphFeed, "next", "next batch in place", depths)
+        stages.watch(GraphFeed, "ahead", "while the run goes on")
+        for owner in {type(device), Device} - {Device}:
+            stages.watch(owner, "record", "mark on the device")
+            stages.watch(owner, "elapsed_ns", "wait for the run's end")
+        stages.watch(Runner, "issue", "issue the run")
+        stages.watch(Ring, "front", "front of the queue")
+        stages.watch(Ring, "pop", "pop")
+        stages.watch(Ring, "push", "push, waiting for room")
+        stages.watch(EmbeddingCache, "place", "place")
+        stages.watch(EmbeddingCache, "look_ahead", "look ahead, with waits")
+        stages.watch(EmbeddingCache, "_move", "have rows moved")
+        stages.watch(RowIndex, "lookup", "look up")
+        for rows in (HostRows, LaneRows, DirectRows):
+            stages.watch(rows, "block", "wait for a free block")
+        for slots in (HostSlots, LaneSlots):
+            stages.watch(slots, "fill", "fill a slot")
+            stages.watch(slots, "take", "take a slot")
+        session.run(iterations=max(steps // 10, 1), warmup=0, per_step=False)
+        stages.clear()
+        started = time.perf_counter()
+        report = session.run(iterations=steps, warmup=0, per_step=False)
+        wall = (time.perf_counter() - started) / steps
+        print(*stages.lines(steps), sep="\n")
+    on_device = np.array(report.total_samples) / 1e3
+    moved = sum(found.ahead for found in report.embeddings)
+    print(
+        f"  a step {wall * 1e6:.1f} us while watched; of it on the device, from issue to end: "
+        f"median {np.median(on_device):.1f} us, p95 {np.percentile(on_device, 95):.1f} us; "
+        f"rows moved ahead for {moved:,} of {steps:,}\n  {parts_of(report)}"
+    )
+
+
+def exchange_seconds(session: Session, device: Device) -> float | None:
+    """Seconds on the device of the kernel between two runs; None where there is none. What is cached is lost."""
+    feed: Any = session._feed
+    moves = getattr(next(iter(feed._fed[0].caches.values()))._rows, "_moves", None)
+    if not isinstance(moves, list):
+        return None
+    device.synchronize()
+    start = device.record()
+    for _ in range(10):
+        for some in moves:
+            for move in some:
+                move.launch()
+    return device.elapsed_ns(start, device.record()) / 1e9 / (10 * len(moves))
 
 
 def torch_seconds(ids: Array, vocabulary: int, width: int, layers: int, steps: int) -> float | None:
@@ -203,19 +270,26 @@ def time_steps(device: Device, folder: Path, given: argparse.Namespace, ids: Arr
     cached = make_graph(folder, batch, vocabulary, width, rows, given.layers)
     plain = make_graph(folder, batch, rows + 1, width, None, given.layers)
     started = time.perf_counter()
-    with Session(cached, device=device) as session:
+    with Session(cached, device=device, queues={"ids": QueueFeed(folder / "ids.npz", epochs=2)}) as session:
         opened = time.perf_counter() - started
         step, report = timed(session, steps)
         replayed = session.not_replayed or "one CUDA graph"
+        print("stages of the host with the cache:")
+        show_stages(session, device, max(2 * steps // 5, 1))
+        moved = exchange_seconds(session, device)
     found = report.embeddings[0]
     with Session(plain, device=device, queues={"ids": {"ids": ids.reshape(-1) % (rows + 1)}}) as session:
         compute, _ = timed(session, steps)
+        print("stages of the host where all rows are on the device:")
+        show_stages(session, device, max(2 * steps // 5, 1))
     missed = found.loaded_bytes // max(found.batches, 1)
     bus = bus_seconds(device, max(missed, 1), 200) if device.info.kind == "cuda" else 0.0
-    bound = max(compute, bus)
+    bound = max(compute, bus, 1e-9)  # a difference of times may be none
     print(f"step {step * 1e3:.3f} ms ({replayed}), step ÷ bound {step / bound:.3f}")
     print(f"bound: compute {compute * 1e3:.3f} ms, {missed:,} missed bytes on the bus {bus * 1e3:.3f} ms")
     print(f"of a step: {parts_of(report)}")
+    if moved is not None:
+        print(f"the kernel that moves the rows of one step, again and again: {moved * 1e6:.1f} us on the device")
     print(
         f"{found.ahead:,} of {found.batches:,} prepared ahead; {100 * found.hits / found.lookups:.1f} % hits; "
         f"{'the device reaches the tables' if found.direct else 'the host gathers rows'}; opened in {opened:.1f} s; "

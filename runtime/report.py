@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kgrun.runtime.checks.findings import Finding
     from kgrun.runtime.collectives.summary import RankSummary
     from kgrun.runtime.embedding.cache import EmbeddingReport
-    from kgrun.runtime.queues.feed import QueueReport
+    from kgrun.runtime.queues.fed import QueueReport
 
 OVERHEAD_FLOORS = 3
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kgrun.graphs.bound import BoundCache, BoundGraph
 from kgrun.graphs.data import numpy_dtype
+from kgrun.graphs.errors import KgrunError
 from kgrun.runtime.embedding.index import Lookup, RowIndex
 from kgrun.runtime.embedding.rows import HostRows, Rows
 from kgrun.runtime.embedding.tables import open_table
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from kgrun.runtime.devices.base import Device
 
 Array = np.ndarray[Any, Any]
+Batches = Callable[[int], "Array | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,10 @@ class EmbeddingReport:
         lookups: ids of all batches: `hits` were cached, `outside` are no rows of the table and got zeros.
         loaded, evicted, written: rows brought to the device, turned out of the cache, and brought home to the tables;
             `loaded_bytes` and `written_bytes` are those of all tables.
-        prepare_ns: what the host took to look up and to gather, all together; `lookup_ns` of it to look up.
-        place_ns: what the host took between two runs to start the rows' moves.
+        prepare_ns: what the host took to look up and to have rows moved, all together; `lookup_ns` of it to look up.
+        place_ns: what the host took between two runs.
         direct: whether the device reads and writes the tables itself, in pinned memory.
-        ahead: batches that were prepared while the run before them went on.
+        ahead: batches whose rows were on their way while the run before them went on.
     """
 
     ids: str
@@ -66,90 +70,133 @@ _TIMES = ("prepare_ns", "lookup_ns", "place_ns", "ahead")
 class EmbeddingCache:
     """The cache of the tables that one queue item looks up.
 
-    `prepare` finds slots for a batch, `place` has its rows and indices where the graph reads them. While the run before
-    still goes on, all but the indices may be issued: evicted rows leave, and missing ones enter, in the order of the
-    steps.
+    Three things are done for each batch, in the batches' order. It is looked up, in whatever thread has the time:
+    nothing on the device is needed for that. Its rows are moved, in order with the steps: while the run before it goes
+    on, or at the latest just before its own. And its indices are put where the graph reads ids.
+
+    Args:
+        depth: how many batches may have been looked up and not been taken.
     """
 
     def __init__(
-        self, bound: BoundGraph, cache: BoundCache, device: Device, given: Mapping[str, Array], seed: int
+        self, bound: BoundGraph, cache: BoundCache, device: Device, given: Mapping[str, Array], seed: int, depth: int
     ) -> None:
         self.cache = cache
         self._tables = {table.name: open_table(bound, table, given, seed) for table in cache.tables}
         self._vocabulary = cache.tables[0].shape[0]
         self._updated = any(table.updated for table in cache.tables)
-        self._rows: Rows
         self._direct = False
-        if device.info.kind == "cpu":
-            self._rows = HostRows(device, cache, self._tables)
-        else:
-            self._rows = self._lane_rows(device, bound.tensors[cache.ids].type)
+        # One more: what the device reads of the batch in hand.
+        self._rows: Rows = self._open_rows(device, bound.tensors[cache.ids].type, depth + 1)
         self._counts = dict.fromkeys((*_COUNTS, *_TIMES), 0)
-        self._reset()
+        self._lock = Lock()  # of the index, and of adding to what it found
+        self._closed = False
+        self._reset(0)
 
-    def _lane_rows(self, device: Device, ids: TensorType) -> Rows:
+    def _open_rows(self, device: Device, ids: TensorType, blocks: int) -> Rows:
         """Where the tables can lie in pinned memory the GPU moves rows by itself; else the host gathers them."""
+        if device.info.kind == "cpu":
+            return HostRows(device, self.cache, self._tables, ids, blocks)
         from kgrun.runtime.embedding.direct_rows import DirectRows, pin_tables
         from kgrun.runtime.embedding.lane_rows import LaneRows
 
-        pinned = pin_tables(device, self.cache, self._tables)
+        pinned = pin_tables(device, self.cache, self._tables, ids, blocks)
         self._direct = pinned is not None
         if pinned is None:
-            return LaneRows(device, self.cache, self._tables, ids)
-        return DirectRows(device, self.cache, *pinned, ids)
+            return LaneRows(device, self.cache, self._tables, ids, blocks)
+        return DirectRows(device, self.cache, pinned, ids)
 
-    def _reset(self) -> None:
+    def _reset(self, first: int) -> None:
         self._index = RowIndex(self._vocabulary, self.cache.rows)
-        self._dirty = np.zeros(self.cache.rows, bool)
-        self._next: Lookup | None = None  # prepared
-        self._committed = False  # its rows are in place
+        self._found: deque[Lookup | KgrunError] = deque()  # of the next batches
+        self._number = first  # of the batch that is looked up next
+        self._moved = False  # the rows of the first of them
 
     @property
-    def overlaps(self) -> bool:
-        """Whether a batch can be prepared while a run goes on."""
-        return self._rows.overlaps
+    def looked_up(self) -> int:
+        """How many of the next batches are looked up."""
+        return len(self._found)
 
-    @property
-    def prepared(self) -> bool:
-        """Whether the next batch is."""
-        return self._next is not None
+    def attach(self, places: Mapping[str, int], ids: int | None, first: int = 0) -> None:
+        """Start with an empty cache at these addresses; what it held and did not write home is lost.
 
-    def attach(self, places: Mapping[str, int], ids: int | None) -> None:
-        """Start with an empty cache at these addresses; what it held and did not write home is lost."""
-        self._rows.settle()
-        self._reset()
-        self._rows.attach(places, ids)
+        Args:
+            first: the number of the batch that the next run takes.
+        """
+        with self._lock:
+            self._rows.settle()
+            self._reset(first)
+            self._rows.attach(places, ids)
 
-    def prepare(self, ids: Array, ahead: bool = False) -> None:
-        """Look a batch up, unless that was done. DoesNotFit KG408 where it alone has more rows than the cache."""
-        if self._next is not None:
+    def look_ahead(self, batch: Batches) -> None:
+        """Look up all batches that are there, in their order. Any thread may do it at any time.
+
+        Args:
+            batch: the ids of a batch by its number; None where it is not there yet.
+        """
+        while self._look_up_next(batch):
+            pass
+
+    def _look_up_next(self, batch: Batches) -> bool:
+        with self._lock:
+            ids = None if self._closed else batch(self._number)
+            if ids is not None:
+                self._found.append(self._look_up(ids))
+                self._number += 1
+            return ids is not None
+
+    def _look_up(self, ids: Array) -> Lookup | KgrunError:
+        try:
+            return self._index.lookup(ids, self._rows.block(self._number))
+        except KgrunError as error:
+            return error  # for the run that would have taken the batch
+
+    def move_ahead(self) -> None:
+        """Have the next batch's rows moved once the run that goes on has ended, if it was looked up."""
+        if self._rows.overlaps and self._found and isinstance(self._found[0], Lookup) and not self._moved:
+            self._move(self._found[0])
+            self._counts["ahead"] += 1
+
+    def place(self, batch: Batches) -> None:
+        """Have the next batch's rows and indices in place for the next run.
+
+        Raises:
+            DoesNotFit: KG408 where it alone has more rows than the cache.
+        """
+        started = time.perf_counter_ns()
+        if not self._found:  # whoever else looks up has had no time, or is at it and done when the lock is free
+            self._look_up_next(batch)
+        found = self._found[0]
+        if not isinstance(found, Lookup):
+            raise found
+        before = self._counts["prepare_ns"]
+        self._move(found)
+        moving = self._counts["prepare_ns"] - before
+        self._rows.put_ids(found)
+        self._found.popleft()  # without the lock: others only append, and may be looking up for long
+        self._moved = False
+        self._count(found)
+        self._counts["place_ns"] += time.perf_counter_ns() - started - moving
+
+    def _move(self, lookup: Lookup) -> None:
+        if self._moved:
             return
         started = time.perf_counter_ns()
-        lookup = self._index.lookup(ids)
-        looked_up = time.perf_counter_ns()
-        self._rows.stage(lookup)
-        self._next, self._committed = lookup, False
-        if ahead:
-            self._commit(lookup)  # its moves follow the run that goes on
-        counts = self._counts
+        self._rows.move(lookup)
+        self._moved = True
+        self._counts["prepare_ns"] += time.perf_counter_ns() - started
+
+    def _count(self, lookup: Lookup) -> None:
+        counts, evicted = self._counts, lookup.missed - lookup.fresh
         counts["batches"] += 1
-        counts["lookups"] += lookup.slots.size
+        counts["lookups"] += lookup.block.found.size
         counts["hits"] += lookup.hits
         counts["outside"] += lookup.outside
-        counts["loaded"] += len(lookup.missing)
-        counts["evicted"] += len(lookup.evicted)
-        counts["ahead"] += ahead
-        counts["lookup_ns"] += looked_up - started
-        counts["prepare_ns"] += time.perf_counter_ns() - started
-
-    def place(self) -> None:
-        """Have the prepared batch's rows and indices in place for the next run."""
-        assert self._next is not None, "place without prepare"
-        started = time.perf_counter_ns()
-        self._commit(self._next)
-        self._rows.put_ids(self._next)
-        self._next = None
-        self._counts["place_ns"] += time.perf_counter_ns() - started
+        counts["loaded"] += lookup.missed
+        counts["evicted"] += evicted
+        counts["written"] += evicted if self._updated else 0
+        counts["lookup_ns"] += lookup.took_ns
+        counts["prepare_ns"] += lookup.took_ns
 
     def table(self, name: str) -> Array | None:
         """The whole table of that name, with what is cached written home; None for another tensor."""
@@ -160,22 +207,23 @@ class EmbeddingCache:
 
     def write_home(self) -> None:
         """Write updated rows that are cached to the tables on the host."""
-        if self._next is not None:
-            self._commit(self._next)
-        self._rows.settle()
-        ids, slots = self._index.resident()
-        chosen = self._dirty[slots]
-        if not chosen.any():
+        if not self._updated:
             return
+        with self._lock:
+            ids = self._index.rows_of_slots()
+            ahead = list(self._found)[1 if self._moved else 0 :]
+        for lookup in reversed(ahead):  # whose rows the device does not have yet
+            if isinstance(lookup, Lookup):
+                ids[lookup.places] = -1
+                ids[lookup.freed] = lookup.evicted
+        self._rows.settle()
+        slots = np.flatnonzero(ids >= 0)
         for table in self.cache.tables:
-            if table.updated:
+            if table.updated and len(slots):
                 kept = np.empty((self.cache.rows + 1, *table.shape[1:]), numpy_dtype(table.dtype))
                 check_room(kept.nbytes, f"the cached rows of {table.name!r}")
                 self._rows.read(table, kept)
-                self._tables[table.name][ids[chosen]] = kept[slots[chosen]]
-        self._dirty[:] = False
-        if self._next is not None:
-            self._dirty[self._next.used] = self._updated
+                self._tables[table.name][ids[slots]] = kept[slots]
 
     def close(self, failed: bool = False) -> None:
         """Write home what is to persist, then give memory back."""
@@ -183,7 +231,10 @@ class EmbeddingCache:
             if not failed and any(table.persist for table in self.cache.tables):
                 self.write_home()
         finally:
-            self._rows.close()
+            with self._lock:
+                self._closed = True
+                self._found.clear()
+                self._rows.close()
 
     def report(self) -> EmbeddingReport:
         """What was done since the last call."""
@@ -200,13 +251,3 @@ class EmbeddingCache:
             direct=self._direct,
             **counts,
         )
-
-    def _commit(self, lookup: Lookup) -> None:
-        if self._committed:
-            return
-        dirty = self._dirty[lookup.freed]
-        self._counts["written"] += int(np.count_nonzero(dirty))
-        self._rows.commit(lookup, dirty)
-        self._dirty[lookup.places] = False
-        self._dirty[lookup.used] |= self._updated
-        self._committed = True

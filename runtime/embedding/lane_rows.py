@@ -16,8 +16,9 @@ import numpy as np
 from kgrun.graphs.bound import BoundCache, BoundTable
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.operators.base import TensorType
-from kgrun.runtime.embedding.index import Lookup
+from kgrun.runtime.embedding.index import Block, Lookup
 from kgrun.runtime.embedding.moves import fixed, move_step, row_bytes
+from kgrun.runtime.embedding.rows import host_blocks
 from kgrun.runtime.host_copies import HostCopies
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class LaneRows:
 
     overlaps = True
 
-    def __init__(self, device: Device, cache: BoundCache, tables: Mapping[str, Array], ids: TensorType) -> None:
+    def __init__(
+        self, device: Device, cache: BoundCache, tables: Mapping[str, Array], ids: TensorType, blocks: int
+    ) -> None:
         inward, outward = device.copy_lane(), device.copy_lane()
         assert inward is not None
         assert outward is not None
@@ -73,6 +76,7 @@ class LaneRows:
         self._in = {table.name: _Side(device, inward, table, most) for table in cache.tables}
         self._out = {table.name: _Side(device, outward, table, most) for table in cache.tables if table.updated}
         self._sent, self._taken, self._placed, self._home = (inward.new_mark() for _ in range(4))
+        self._blocks = host_blocks(ids, blocks)
         self._ids: int | None = None
         self._places: Mapping[str, int] = {}
         self._moves: dict[tuple[str, bool], PreparedStep] = {}
@@ -91,8 +95,16 @@ class LaneRows:
                 self._moves[table.name, inward] = self._move(table, inward)
         self._inward.mark_steps(self._placed)
 
-    def stage(self, lookup: Lookup) -> None:
-        """Gather and send: the lane's work until the steps of `commit` wait for it."""
+    def block(self, number: int) -> Block:
+        """They are taken in turn; the device never reads them."""
+        return self._blocks[number % len(self._blocks)]
+
+    def move(self, lookup: Lookup) -> None:
+        """Gather and send, the lane's work; then rows out and rows in, in the order of the steps."""
+        self._send(lookup)
+        self._exchange(lookup)
+
+    def _send(self, lookup: Lookup) -> None:
         self.settle()
         self._inward.wait(self._sent)  # the blocks are free again
         header, count = self._header, len(lookup.missing)
@@ -102,7 +114,7 @@ class LaneRows:
         for name in self._places:
             side = self._in[name]
             self._copies.gather(self._tables[name], lookup.missing, side.rows[:count])
-        # What the lane overwrites on the device was read by the steps of the commit before.
+        # What the lane overwrites on the device was read by the steps of the exchange before.
         self._put_freed(lookup)
         self._inward.upload(self._header_address, header, self._placed, self._sent)
         if count:
@@ -110,11 +122,10 @@ class LaneRows:
                 side = self._in[name]
                 self._inward.upload(side.address, side.block[: count * side.row_bytes], self._placed, self._sent)
 
-    def commit(self, lookup: Lookup, dirty: Array) -> None:
-        """Rows out, rows in, in the order of the steps."""
+    def _exchange(self, lookup: Lookup) -> None:
         self._inward.steps_wait(self._sent)
         leaving, count = lookup.evicted, len(lookup.evicted)
-        if dirty.any():
+        if count and self._out:
             for name in self._out:
                 if name in self._places:
                     self._moves[name, False].launch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
@@ -24,13 +25,42 @@ def move_step(table: BoundTable, entry: str, addresses: tuple[int, int, int, int
         addresses: the rows that are numbered, the block, the numbers, their count.
         blocks: of 256 threads; few for a kernel beside others that waits for the bus.
     """
-    nbytes = row_bytes(table)
-    unit = next(size for size in _UNITS if nbytes % size == 0)
-    source = Path(__file__).with_name("rows.cu").read_text("utf-8").replace("UNIT unit", f"{_UNITS[unit]} unit")
-    code = KernelCode(source, None, "cuda", f"kgrun:{entry}.cu", entry)
     pointers = (Pointer(0, address) for address in addresses)
-    work = Launch(code, (*pointers, Value((nbytes // unit).to_bytes(4, "little"), 4)), (blocks, 1, 1), (256, 1, 1))
+    return _launch(table, entry, (*pointers, _number(row_bytes(table) // _unit(table))), blocks)
+
+
+def exchange_step(
+    table: BoundTable, cache: int, home: int, block: Mapping[str, int], ids: int, words: int, rows: int, blocks: int
+) -> Step:
+    """A launch of kg_rows_exchange.
+
+    Args:
+        cache, home: addresses of the cached rows, and of the whole table.
+        block: addresses of a lookup's parts.
+        ids: where the indices go; `words`, how many times four bytes they are, 0 for none.
+        rows: of the cache.
+        blocks: of 8 rows at once.
+    """
+    parts = (block[name] for name in ("counts", "missing", "used", "evicted", "found"))
+    pointers = (Pointer(0, address) for address in (cache, home, *parts, ids))
+    numbers = (row_bytes(table) // _unit(table), rows, int(table.updated), words)
+    return _launch(table, "kg_rows_exchange", (*pointers, *map(_number, numbers)), blocks)
+
+
+def _launch(table: BoundTable, entry: str, args: tuple[Pointer | Value, ...], blocks: int) -> Step:
+    source = Path(__file__).with_name("rows.cu").read_text("utf-8")
+    source = source.replace("UNIT unit", f"{_UNITS[_unit(table)]} unit")
+    code = KernelCode(source, None, "cuda", f"kgrun:{entry}.cu", entry)
+    work = Launch(code, args, (blocks, 1, 1), (256, 1, 1))
     return Step(0, f"{table.name}.{entry.removeprefix('kg_')}", 0, entry, "compute", work, (), ())
+
+
+def _unit(table: BoundTable) -> int:
+    return next(size for size in _UNITS if row_bytes(table) % size == 0)
+
+
+def _number(value: int) -> Value:
+    return Value(value.to_bytes(4, "little"), 4)
 
 
 def fixed(pointer: Pointer) -> int:

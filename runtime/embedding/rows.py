@@ -8,40 +8,45 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from kgrun.graphs.bound import BoundCache, BoundTable
+from kgrun.graphs.data import numpy_dtype
 from kgrun.runtime.devices.cpu import array_at
-from kgrun.runtime.embedding.index import Lookup
+from kgrun.runtime.embedding.index import Block, Lookup
 from kgrun.runtime.host_copies import HostCopies
 from kgrun.runtime.program import ArrayRef, Pointer
 
 if TYPE_CHECKING:
+    from kgrun.graphs.operators.base import TensorType
     from kgrun.runtime.devices.base import Device
 
 Array = np.ndarray[Any, Any]
 
 
 class Rows(Protocol):
-    """Moves the rows of one cache. `stage` prepares a lookup's moves, `commit` makes them, in order with steps."""
+    """Moves the rows of one cache, in the order of the lookups and of the steps."""
 
-    overlaps: bool  # whether `stage` may go on while a run does
+    overlaps: bool  # whether `move` is worth while when a run goes on
 
     def attach(self, places: Mapping[str, int], ids: int | None) -> None:
         """Where the caches of the tables lie, and the ids; everything is zero from now on."""
         ...
 
-    def stage(self, lookup: Lookup) -> None:
-        """Bring evicted rows of the commit before home, then get this lookup's missing rows ready."""
+    def block(self, number: int) -> Block:
+        """Where the lookup of batch `number` is to be written; waits until nobody reads an older one there.
+
+        Any thread may ask. What is written there is read until that many batches later as there are blocks.
+        """
         ...
 
-    def commit(self, lookup: Lookup, dirty: Array) -> None:
-        """Let evicted rows go home where `dirty` says so (of `lookup.freed`), and missing ones take their places."""
+    def move(self, lookup: Lookup) -> None:
+        """Let evicted rows go home if they may have been updated, and missing ones take their places."""
         ...
 
     def put_ids(self, lookup: Lookup) -> None:
-        """Put the indices of cached rows where the graph reads ids."""
+        """Put the indices of cached rows where the graph reads ids, if `move` has not done it."""
         ...
 
     def settle(self) -> None:
-        """Bring evicted rows that are still on their way home."""
+        """Wait for what is on its way, home or to the device."""
         ...
 
     def read(self, table: BoundTable, out: Array) -> None:
@@ -53,13 +58,21 @@ class Rows(Protocol):
         ...
 
 
+def host_blocks(ids: TensorType, count: int) -> list[Block]:
+    """Blocks in ordinary memory."""
+    return [Block.new(ids.size, numpy_dtype(ids.dtype)) for _ in range(count)]
+
+
 class HostRows:
     """Rows of a device that steps through host memory: straight from array to array."""
 
     overlaps = False
 
-    def __init__(self, device: Device, cache: BoundCache, tables: Mapping[str, Array]) -> None:
+    def __init__(
+        self, device: Device, cache: BoundCache, tables: Mapping[str, Array], ids: TensorType, blocks: int
+    ) -> None:
         self._device, self._cache, self._tables = device, cache, tables
+        self._blocks = host_blocks(ids, blocks)
         self._copies = HostCopies()
         self._views: dict[str, Array] = {}
         self._ids: int | None = None
@@ -73,17 +86,18 @@ class HostRows:
                 self._views[table.name] = array_at(ref, lambda _, at=places[table.name]: at)  # type: ignore[misc]
                 self._views[table.name][:] = 0
 
-    def stage(self, lookup: Lookup) -> None:
-        """Nothing is prepared."""
+    def block(self, number: int) -> Block:
+        """They are taken in turn."""
+        return self._blocks[number % len(self._blocks)]
 
-    def commit(self, lookup: Lookup, dirty: Array) -> None:
+    def move(self, lookup: Lookup) -> None:
         """Write evicted rows to the tables, then read missing ones from them."""
         for each in self._cache.tables:
             table, view = self._tables[each.name], self._views.get(each.name)
             if view is None:
                 continue
             if each.updated:
-                self._copies.scatter(table, lookup.evicted[dirty], view[lookup.freed[dirty]])
+                self._copies.scatter(table, lookup.evicted, view[lookup.freed])
             self._copies.scatter(view, lookup.places, table[lookup.missing])
             if lookup.outside and each.updated:
                 view[-1] = 0  # an update may have written to it

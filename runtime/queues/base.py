@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kgrun.runtime.devices.base import Device
     from kgrun.runtime.embedding.cache import EmbeddingReport
     from kgrun.runtime.program import Pointer, Program
-    from kgrun.runtime.queues.feed import QueueReport
+    from kgrun.runtime.queues.fed import QueueReport
 
     Array = np.ndarray[Any, Any]
 

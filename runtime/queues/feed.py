@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import BoundGraph, BoundQueue
@@ -14,65 +13,18 @@ from kgrun.runtime.devices.base import Device
 from kgrun.runtime.embedding.cache import EmbeddingCache, EmbeddingReport
 from kgrun.runtime.program import Pointer, Program
 from kgrun.runtime.queues.base import Feed, Writers, no_writer
-from kgrun.runtime.queues.feeder import start_feeder
+from kgrun.runtime.queues.fed import Fed, QueueReport
+from kgrun.runtime.queues.feeder import start_feeder, start_lookups
 from kgrun.runtime.queues.registry import QueueSet
 from kgrun.runtime.queues.ring import Ring
-from kgrun.runtime.queues.settings import QueueFeed, QueueSettings, as_feed, settle
+from kgrun.runtime.queues.settings import QueueFeed, as_feed, settle
 from kgrun.runtime.queues.slots import HostSlots, LaneSlots, Slots
-from kgrun.runtime.queues.sources import Batches, open_batches
+from kgrun.runtime.queues.sources import open_batches
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueReport:
-    """What a queue did during a run.
-
-    Attributes:
-        batches: taken by the runs that counted, of `nbytes` each.
-        left: batches that are still to come; None where that is not known or there is no end.
-        waited_ns: what the runs waited for batches, all together; `full_ns`, what the feeder waited for room;
-            `filled_ns`, what it copied on the host.
-        pinned: whether the batches went through pinned memory; None on a device without copies of its own.
-    """
-
-    name: str
-    source: str
-    batches: int
-    nbytes: int
-    left: int | None
-    waited_ns: int
-    full_ns: int
-    filled_ns: int
-    capacity: int
-    pinned: bool | None
-
-
-@dataclass(slots=True)
-class _Fed:
-    """One queue: its ring, and where its items go."""
-
-    queue: BoundQueue
-    settings: QueueSettings
-    batches: Batches
-    ring: Ring
-    lane: Any
-    targets: dict[int, int] = field(default_factory=dict)
-    writers: dict[int, Callable[[Array], None]] = field(default_factory=dict)
-    started: bool = False
-    taken: int = 0
-    reported: tuple[int, int, int, int] = (0, 0, 0, 0)
-
-    @property
-    def left(self) -> int | None:
-        return None if self.batches.count is None else self.batches.count - self.taken
-
-    @property
-    def nbytes(self) -> int:
-        return sum(kind.nbytes for kind in self.ring.types.values())
 
 
 class GraphFeed(Feed):
@@ -92,8 +44,7 @@ class GraphFeed(Feed):
     ) -> None:
         self._device = device
         self._rings = QueueSet()
-        self._fed: list[_Fed] = []
-        self._caches: list[tuple[EmbeddingCache, _Fed, int]] = []
+        self._fed: list[Fed] = []
         self._primed = self._held = False
         self._attach: tuple[Program, Callable[[Pointer], int]] | None = None
         try:
@@ -101,13 +52,13 @@ class GraphFeed(Feed):
                 self._fed.append(self._open(bound, queue, as_feed(feeds.get(queue.name))))
             for cache in bound.caches:
                 fed = next(fed for fed in self._fed if cache.ids in fed.queue.items)
-                made = EmbeddingCache(bound, cache, device, given, seed)
-                self._caches.append((made, fed, fed.queue.items.index(cache.ids)))
+                made = EmbeddingCache(bound, cache, device, given, seed, fed.settings.capacity)
+                fed.caches[fed.queue.items.index(cache.ids)] = made
         except BaseException:
             self.close(failed=True)
             raise
 
-    def _open(self, bound: BoundGraph, queue: BoundQueue, feed: QueueFeed) -> _Fed:
+    def _open(self, bound: BoundGraph, queue: BoundQueue, feed: QueueFeed) -> Fed:
         settings = settle(bound.source, queue.name, queue.spec, feed)
         types = {name: bound.tensors[name].type for name in queue.items}
         place = bound.source.place("queues", queue.name)
@@ -120,8 +71,10 @@ class GraphFeed(Feed):
         if lane is None:
             slots = HostSlots(self._device, list(types.values()), settings.capacity)
         else:
-            slots = LaneSlots(self._device, lane, list(types.values()), settings.capacity, batches.held)
-        return _Fed(queue, settings, batches, self._rings.add(Ring(queue.name, types, slots)), lane)
+            looked_up = {cache.ids for cache in bound.caches}  # on the host
+            sent = [name not in looked_up for name in types]
+            slots = LaneSlots(self._device, lane, list(types.values()), settings.capacity, batches.held, sent)
+        return Fed(queue, settings, batches, self._rings.add(Ring(queue.name, types, slots)), lane)
 
     def attach(self, program: Program, address: Callable[[Pointer], int], writer: Writers = no_writer) -> None:
         """Find the addresses of the items; those that no step reads have none."""
@@ -131,6 +84,7 @@ class GraphFeed(Feed):
             writers = ((i, writer(slot.buffer)) for i, slot in slots.items())
             fed.writers = {i: write for i, write in writers if write is not None}
             fed.targets = {i: address(slot) for i, slot in slots.items() if i not in fed.writers}
+            fed.moved = {i: at for i, at in fed.targets.items() if i not in fed.caches}
         self._primed = False
 
     def reload(self) -> None:
@@ -138,9 +92,10 @@ class GraphFeed(Feed):
         assert self._attach is not None
         program, address = self._attach
         self._primed = False
-        for cache, fed, item in self._caches:
+        for fed, item, cache in self._caches():
             names = [table.name for table in cache.cache.tables if table.name in program.slots]
-            cache.attach({name: address(program.slots[name]) for name in names}, fed.targets.get(item))
+            places = {name: address(program.slots[name]) for name in names}
+            cache.attach(places, fed.targets.get(item), fed.ring.popped)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -154,7 +109,7 @@ class GraphFeed(Feed):
 
     def table(self, name: str) -> Array | None:
         """The whole table, with what is cached written home."""
-        return next((found for cache, _, _ in self._caches if (found := cache.table(name)) is not None), None)
+        return next((found for *_, cache in self._caches() if (found := cache.table(name)) is not None), None)
 
     def prime(self) -> None:
         """Have the next batch in place, and leave it in the queue."""
@@ -171,17 +126,17 @@ class GraphFeed(Feed):
             self._place()
         self._primed = False
         for fed in self._fed:
-            fed.ring.pop()
+            fed.ring.pop(quiet=fed.lane is not None)  # else nothing is said before the run ends
             fed.taken += 1
 
     def ahead(self) -> None:
-        """Look the next batch up, and send the rows that it misses, if the batch is there."""
+        """Have rows moved for the next batch, if it was looked up, once the run has ended; then let feeders fill up."""
         if self._held:
             return
-        for cache, fed, item in self._caches:
-            slot = fed.ring.peek() if cache.overlaps and not cache.prepared else None
-            if slot is not None:
-                cache.prepare(fed.ring.slots.arrays(slot)[item], ahead=True)
+        for fed in self._fed:
+            for cache in fed.caches.values():
+                cache.move_ahead()
+            fed.ring.wake()
 
     def more(self) -> bool:
         """Whether every queue has a further batch."""
@@ -207,22 +162,28 @@ class GraphFeed(Feed):
 
     def reports(self) -> tuple[QueueReport, ...]:
         """What each queue did since the last call."""
-        return tuple(self._report(fed) for fed in self._fed)
+        return tuple(fed.report() for fed in self._fed)
 
     def cache_reports(self) -> tuple[EmbeddingReport, ...]:
         """What each cache did since the last call."""
-        return tuple(cache.report() for cache, _, _ in self._caches)
+        return tuple(cache.report() for *_, cache in self._caches())
 
     def close(self, failed: bool = False) -> None:
         """Write home what is to persist, then stop the feeders."""
+        caches = [cache for *_, cache in self._caches()]
+        for fed in self._fed:
+            fed.caches = {}
         try:
-            caches, self._caches = self._caches, []
-            for cache, _, _ in caches:
-                cache.close(failed)
-            self._rings.close()
+            with ExitStack() as ends:  # the rings' comes last, and all of them
+                ends.callback(self._rings.close)
+                for cache in caches:
+                    ends.callback(cache.close, failed)
         except KgrunError:
             if not failed:
                 raise
+
+    def _caches(self) -> Iterator[tuple[Fed, int, EmbeddingCache]]:
+        return ((fed, item, cache) for fed in self._fed for item, cache in fed.caches.items())
 
     def _place(self) -> None:
         for fed in self._fed:
@@ -234,30 +195,20 @@ class GraphFeed(Feed):
                     help="epochs=0 goes on without end",
                     details={"taken": fed.taken},
                 )
-            ids = {item: cache for cache, other, item in self._caches if other is fed}
-            for item, cache in ids.items():
-                cache.prepare(fed.ring.slots.arrays(slot)[item])
-                cache.place()
+            for item, cache in fed.caches.items():
+                cache.place(fed.ids(item))
             for i, write in fed.writers.items():
                 write(fed.ring.slots.arrays(slot)[i])
-            fed.ring.slots.take(slot, {i: at for i, at in fed.targets.items() if i not in ids})
+            fed.ring.slots.take(slot, fed.moved)
 
-    def _front(self, fed: _Fed) -> int | None:
+    def _front(self, fed: Fed) -> int | None:
         if not fed.started:
             fed.started = True
             start_feeder(fed.ring, fed.batches.start)
+            if fed.caches:
+                start_lookups(fed.ring, fed.look_ahead)
         try:
             return fed.ring.front(fed.settings.timeout)
         except GraphError:
             self._device.synchronize()  # a device that is lost says so itself
             raise
-
-    def _report(self, fed: _Fed) -> QueueReport:
-        now = (fed.taken, fed.ring.waited_ns, fed.ring.full_ns, fed.ring.slots.filled_ns)
-        batches, waited, full, filled = (new - old for new, old in zip(now, fed.reported, strict=True))
-        fed.reported = now
-        pinned = None if fed.lane is None else fed.lane.pinned
-        return QueueReport(
-            fed.queue.name, fed.settings.where, batches, fed.nbytes, fed.left, waited, full, filled,
-            fed.settings.capacity, pinned,
-        )  # fmt: skip

@@ -105,13 +105,22 @@ class LaneSlots:
 
     Args:
         held: arrays that keep their values while the queue lives: their parts are sent from where they lie.
+        sent: which items go to the device at all; None: each.
     """
 
     def __init__(
-        self, device: Device, lane: CopyLane, types: Sequence[TensorType], capacity: int, held: Sequence[Array] = ()
+        self,
+        device: Device,
+        lane: CopyLane,
+        types: Sequence[TensorType],
+        capacity: int,
+        held: Sequence[Array] = (),
+        sent: Sequence[bool] | None = None,
     ) -> None:
         self.capacity, self.filled_ns = capacity, 0
         self._device, self._lane, self._layout = device, lane, _Layout(types)
+        self._sent = [True] * len(types) if sent is None else list(sent)
+        self._sends = any(self._sent)
         self._stride = max(self._layout.nbytes, ALIGNMENT)
         self._base = device.allocate(self._stride * capacity)
         self._copies = HostCopies()
@@ -127,7 +136,8 @@ class LaneSlots:
         views, address = self._views[slot], self._base + slot * self._stride
         direct = [self._is_pinned(array) for array in arrays]
         if not all(direct):
-            self._lane.wait(self._copied[slot])
+            if self._sends:
+                self._lane.wait(self._copied[slot])
             started = time.perf_counter_ns()
             for place, array, pinned in zip(views, arrays, direct, strict=True):
                 if not pinned:
@@ -136,13 +146,18 @@ class LaneSlots:
         after, mark = self._taken[slot], self._copied[slot]
         if not any(direct):
             self._batches[slot] = views
-            self._lane.upload(address, self._blocks[slot], after, mark)
+            if all(self._sent):
+                self._lane.upload(address, self._blocks[slot], after, mark)
+                return
+        else:
+            chosen = zip(views, arrays, direct, strict=True)
+            self._batches[slot] = tuple(cast("Array", item) if pinned else view for view, item, pinned in chosen)
+        if not self._sends:
             return
-        chosen = zip(views, arrays, direct, strict=True)
-        self._batches[slot] = batch = tuple(cast("Array", item) if pinned else view for view, item, pinned in chosen)
         # The last copy sets the mark for all: nobody waits for it before this returns.
-        for offset, array in zip(self._layout.offsets, batch, strict=True):
-            self._lane.upload(address + offset, array.reshape(-1).view(np.uint8), after, mark)
+        for offset, array, sent in zip(self._layout.offsets, self._batches[slot], self._sent, strict=True):
+            if sent:
+                self._lane.upload(address + offset, array.reshape(-1).view(np.uint8), after, mark)
 
     def arrays(self, slot: int) -> tuple[Array, ...]:
         """The batch, in pinned memory."""
@@ -150,6 +165,8 @@ class LaneSlots:
 
     def take(self, slot: int, targets: Mapping[int, int]) -> None:
         """Let steps wait for the copy, then move the items on the device."""
+        if not self._sends:
+            return
         self._lane.steps_wait(self._copied[slot])
         for item, address in targets.items():
             kind, offset = self._layout.types[item], self._layout.offsets[item]
@@ -166,7 +183,7 @@ class LaneSlots:
         self._blocks.clear()
 
     def _is_pinned(self, array: Array | Picked) -> bool:
-        if isinstance(array, Picked):
+        if not self._pinned or isinstance(array, Picked):
             return False
         start, end = _extent(array)
         return array.flags.c_contiguous and any(first <= start and end <= last for first, last in self._pinned)

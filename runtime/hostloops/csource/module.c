@@ -14,7 +14,7 @@
 #define PREFETCH(at) ((void)(at))
 #endif
 
-enum { AHEAD = 48 };  /* ids whose entries are on their way from memory */
+enum { AHEAD = 48, NEAR = 16 };  /* ids whose entries are on their way from memory: of their rows, of their slots */
 
 typedef struct { Py_buffer view; } Held;
 
@@ -47,15 +47,47 @@ static inline void put(void *at, Py_ssize_t k, int wide, int64_t value) {
     else ((int32_t *)at)[k] = (int32_t)value;
 }
 
-/* scan(ids, found, slot_of, last, step, missing, hit, before) -> missing rows, slots hit, ids that hit, ids outside
+/* What a lookup counts, in this order: the device reads them too. */
+enum { MISSED, HIT, FRESH, HITS, OUTSIDE, COUNTS = 8 };
+/* Where the index stands: entries that left the log and entered it since ever, slots that were used, steps. */
+enum { HEAD, TAIL, FILLED, STEP, STATE };
+enum { ID, LAST };  /* of a slot: its row, and the step that used it last */
+
+typedef struct {
+    int32_t *slots;  /* a ring of slots with the steps that used them, the oldest first */
+    int64_t *steps;
+    int64_t room;
+} Log;
+
+/* Drops entries whose slot was used again since; those that stay keep their order. */
+static int64_t clean(const Log *log, const int64_t (*entry)[2], int64_t head, int64_t tail) {
+    int64_t from = head % log->room, to = from, kept = head;
+    for (int64_t h = head; h < tail; h++) {
+        const int32_t slot = log->slots[from];
+        const int64_t step = log->steps[from];
+        log->slots[to] = slot;
+        log->steps[to] = step;
+        if (entry[slot][LAST] == step) {
+            kept++;
+            if (++to == log->room) to = 0;
+        }
+        if (++from == log->room) from = 0;
+    }
+    return kept;
+}
+
+/* lookup(ids, found, missing, used, evicted, counts, slot_of, entries, log, steps, state) -> whether there is room
  *
- * found[k]: the slot of ids[k]; -1 outside the table; -2 - i for missing[i], which slot_of says too from now on.
- * hit: slots that the batch uses, each once, whose `last` was before[...] and is `step` now. */
-static PyObject *scan(PyObject *self, PyObject *args) {
-    PyObject *o[7];
-    long long step;
-    if (!PyArg_ParseTuple(args, "OOOOLOOO", &o[0], &o[1], &o[2], &o[3], &step, &o[4], &o[5], &o[6])) return NULL;
-    Held h[7] = {{{0}}};
+ * found[k]: the slot of ids[k]; -1 outside the table. missing: rows that were in no slot, each once, in the batch's
+ * order. used: slots that the batch uses, each once: first the counts[HIT] that had their rows, then those of the
+ * missing ones, the first counts[FRESH] of which were never used; the rest are the slots that were used longest ago,
+ * whose rows are `evicted`. Where the batch has more rows than there are slots the index stays as it was. */
+static PyObject *lookup(PyObject *self, PyObject *args) {
+    PyObject *o[11];
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOOO", &o[0], &o[1], &o[2], &o[3], &o[4], &o[5], &o[6], &o[7], &o[8], &o[9],
+                          &o[10]))
+        return NULL;
+    Held h[11] = {{{0}}};
     PyObject *result = NULL;
     if (hold(o[0], &h[0], 0, 0, 0) < 0) goto out;
     const Py_ssize_t n = length(&h[0]);
@@ -64,21 +96,32 @@ static PyObject *scan(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "ids have 4 or 8 bytes");
         goto out;
     }
-    if (hold(o[1], &h[1], wide ? 8 : 4, n, 1) < 0 || hold(o[2], &h[2], 4, 0, 1) < 0 || hold(o[3], &h[3], 8, 0, 1) < 0 ||
-        hold(o[4], &h[4], 8, n, 1) < 0 || hold(o[5], &h[5], 8, n, 1) < 0 || hold(o[6], &h[6], 8, n, 1) < 0)
+    if (hold(o[1], &h[1], wide ? 8 : 4, n, 1) < 0 || hold(o[2], &h[2], 8, n, 1) < 0 || hold(o[3], &h[3], 8, n, 1) < 0 ||
+        hold(o[4], &h[4], 8, n, 1) < 0 || hold(o[5], &h[5], 8, COUNTS, 1) < 0 || hold(o[6], &h[6], 4, 0, 1) < 0 ||
+        hold(o[7], &h[7], 8, 0, 1) < 0 || hold(o[8], &h[8], 4, 0, 1) < 0 ||
+        hold(o[9], &h[9], 8, length(&h[8]), 1) < 0 || hold(o[10], &h[10], 8, STATE, 1) < 0)
         goto out;
     const void *ids = h[0].view.buf;
     void *found = h[1].view.buf;
-    int32_t *slot_of = h[2].view.buf;
-    int64_t *last = h[3].view.buf, *missing = h[4].view.buf, *hit = h[5].view.buf, *before = h[6].view.buf;
-    const uint64_t vocabulary = (uint64_t)length(&h[2]);
-    Py_ssize_t misses = 0, slots = 0, hits = 0, outside = 0;
-    int64_t nobody = 0;
+    int64_t *missing = h[2].view.buf, *used = h[3].view.buf, *evicted = h[4].view.buf, *counts = h[5].view.buf;
+    int32_t *slot_of = h[6].view.buf;
+    int64_t (*entry)[2] = h[7].view.buf, *state = h[10].view.buf;
+    const Log log = {h[8].view.buf, h[9].view.buf, length(&h[8])};
+    const uint64_t vocabulary = (uint64_t)length(&h[6]);
+    const int64_t rows = length(&h[7]) / 2, step = state[STEP] + 1;
+    Py_ssize_t misses = 0, hit = 0, hits = 0, outside = 0;
+    int64_t *before = evicted, nobody[2] = {0, 0};  /* who used the slots hit; nobody is evicted yet */
+    int good = 1, room;
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t k = 0; k < n; k++) {
         if (k + AHEAD < n) {
             const uint64_t next = (uint64_t)number(ids, k + AHEAD, wide);
             if (next < vocabulary) PREFETCH(slot_of + next);
+        }
+        if (k + NEAR < n) {
+            const uint64_t next = (uint64_t)number(ids, k + NEAR, wide);
+            const int32_t slot = next < vocabulary ? slot_of[next] : -1;
+            if (slot >= 0) PREFETCH(entry[slot]);
         }
         const int64_t id = number(ids, k, wide);
         if ((uint64_t)id >= vocabulary) {
@@ -93,96 +136,71 @@ static PyObject *scan(PyObject *self, PyObject *args) {
         slot = isnew ? (int32_t)(-2 - misses) : slot;
         misses += isnew;
         slot_of[id] = slot;
-        int64_t *use = cached ? last + slot : &nobody;
-        hit[slots] = slot;
-        before[slots] = *use;
-        slots += cached & (*use != step);
-        *use = step;
+        int64_t *use = cached ? entry[slot] : nobody;
+        used[hit] = slot;
+        before[hit] = use[LAST];
+        hit += cached & (use[LAST] != step);
+        use[LAST] = step;
         hits += cached;
         put(found, k, wide, slot);
     }
-    Py_END_ALLOW_THREADS
-    result = Py_BuildValue("nnnn", misses, slots, hits, outside);
-out:
-    release(h, 7);
-    return result;
-}
-
-/* place(found, missing, used, hit, filled, fresh, evicted, slot_of, id_of, last, step, log, steps, head, tail)
- * -> head, tail
- *
- * used[hit + i]: the slot that missing[i] gets. The first `fresh` are those from `filled` on, the others the slots that
- * were used longest ago, whose rows leave and are put in `evicted`; what scan left in `found` becomes slots. The log's
- * entries head to tail are slots with the steps that used them, the oldest first; those of this step are added. */
-static PyObject *place(PyObject *self, PyObject *args) {
-    PyObject *o[9];
-    long long step;
-    Py_ssize_t hit, filled, fresh, head, tail;
-    if (!PyArg_ParseTuple(args, "OOOnnnOOOOLOOnn", &o[0], &o[1], &o[2], &hit, &filled, &fresh, &o[3], &o[4], &o[5],
-                          &o[6], &step, &o[7], &o[8], &head, &tail))
-        return NULL;
-    Held h[9] = {{{0}}};
-    PyObject *result = NULL;
-    if (hold(o[0], &h[0], 0, 0, 1) < 0 || hold(o[1], &h[1], 8, 0, 0) < 0) goto out;
-    const int wide = h[0].view.itemsize == 8;
-    const Py_ssize_t n = length(&h[0]), count = length(&h[1]);
-    if (hold(o[2], &h[2], 8, hit + count, 1) < 0 || hold(o[3], &h[3], 8, count - fresh, 1) < 0 ||
-        hold(o[4], &h[4], 4, 0, 1) < 0 || hold(o[5], &h[5], 8, 0, 1) < 0 || hold(o[6], &h[6], 8, 0, 1) < 0 ||
-        hold(o[7], &h[7], 4, 0, 1) < 0 || hold(o[8], &h[8], 8, 0, 1) < 0)
-        goto out;
-    void *found = h[0].view.buf;
-    const int64_t *missing = h[1].view.buf;
-    int64_t *used = h[2].view.buf, *evicted = h[3].view.buf, *id_of = h[5].view.buf, *last = h[6].view.buf;
-    int32_t *slot_of = h[4].view.buf, *log = h[7].view.buf;
-    int64_t *steps = h[8].view.buf, *places = used + hit;
-    const Py_ssize_t room = length(&h[7]);
-    int good = 1;
-    Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < fresh; i++) places[i] = filled + i;
-    for (Py_ssize_t i = fresh; i < count; head++) {
-        if (head >= tail) {
-            good = 0;
-            break;
-        }
-        if (head + AHEAD < tail) PREFETCH(last + log[head + AHEAD]);
-        const int32_t slot = log[head];
-        places[i] = slot;
-        i += last[slot] == steps[head]; /* else it was used again since */
-    }
-    if (good) {
-        for (Py_ssize_t i = fresh; i < count; i++) {
-            evicted[i - fresh] = id_of[places[i]];
-            PREFETCH(slot_of + evicted[i - fresh]);
-        }
-        for (Py_ssize_t i = fresh; i < count; i++) slot_of[evicted[i - fresh]] = -1;
-        for (Py_ssize_t i = 0; i < count; i++) {
-            slot_of[missing[i]] = (int32_t)places[i];
-            id_of[places[i]] = missing[i];
-            last[places[i]] = step;
-        }
-        for (Py_ssize_t k = 0; count && k < n; k++) {
-            const int64_t slot = number(found, k, wide);
-            const int open = slot < -1;
-            const int64_t place = places[open ? -2 - slot : 0];
-            put(found, k, wide, open ? place : slot);
-        }
-        if (tail + hit + count > room) {
-            Py_ssize_t kept = 0;
-            for (; head < tail; head++) {
-                if (last[log[head]] != steps[head]) continue;
-                log[kept] = log[head];
-                steps[kept++] = steps[head];
+    room = misses + hit <= rows;
+    if (!room) {
+        for (Py_ssize_t i = 0; i < misses; i++) slot_of[missing[i]] = -1;
+        for (Py_ssize_t i = 0; i < hit; i++) entry[used[i]][LAST] = before[i];
+    } else {
+        const int64_t filled = state[FILLED];
+        const Py_ssize_t fresh = misses < rows - filled ? misses : (Py_ssize_t)(rows - filled);
+        int64_t *places = used + hit, head = state[HEAD], tail = state[TAIL], at = head % log.room;
+        for (Py_ssize_t i = 0; i < fresh; i++) places[i] = filled + i;
+        for (Py_ssize_t i = fresh; i < misses; head++) {
+            if (head >= tail) {
+                good = 0;
+                break;
             }
-            head = 0, tail = kept;
+            if (at + AHEAD < log.room) PREFETCH(entry[log.slots[at + AHEAD]]);
+            const int32_t slot = log.slots[at];
+            places[i] = slot;
+            evicted[i - fresh] = entry[slot][ID];
+            const int oldest = entry[slot][LAST] == log.steps[at]; /* else it was used again since */
+            if (oldest) PREFETCH(slot_of + evicted[i - fresh]);
+            i += oldest;
+            if (++at == log.room) at = 0;
         }
-        good = tail + hit + count <= room;
-        for (Py_ssize_t i = 0; good && i < hit + count; i++, tail++) log[tail] = (int32_t)used[i], steps[tail] = step;
+        if (good) {
+            for (Py_ssize_t i = fresh; i < misses; i++) slot_of[evicted[i - fresh]] = -1;
+            for (Py_ssize_t i = 0; i < misses; i++) {
+                slot_of[missing[i]] = (int32_t)places[i];
+                entry[places[i]][ID] = missing[i];
+                entry[places[i]][LAST] = step;
+            }
+            for (Py_ssize_t k = 0; misses && k < n; k++) {
+                const int64_t slot = number(found, k, wide);
+                const int open = slot < -1;
+                const int64_t place = places[open ? -2 - slot : 0];
+                put(found, k, wide, open ? place : slot);
+            }
+            if (tail - head + hit + misses > log.room) tail = clean(&log, (const int64_t (*)[2])entry, head, tail);
+            good = tail - head + hit + misses <= log.room;
+        }
+        if (good) {
+            int64_t to = tail % log.room;
+            for (Py_ssize_t i = 0; i < hit + misses; i++) {
+                log.slots[to] = (int32_t)used[i];
+                log.steps[to] = step;
+                if (++to == log.room) to = 0;
+            }
+            state[HEAD] = head, state[TAIL] = tail + hit + misses;
+            state[FILLED] = filled + fresh, state[STEP] = step;
+            counts[FRESH] = fresh;
+        }
     }
+    counts[MISSED] = misses, counts[HIT] = hit, counts[HITS] = hits, counts[OUTSIDE] = outside;
     Py_END_ALLOW_THREADS
-    if (good) result = Py_BuildValue("nn", head, tail);
+    if (good) result = PyBool_FromLong(room);
     else PyErr_SetString(PyExc_ValueError, "the log and the slots disagree");
 out:
-    release(h, 9);
+    release(h, 11);
     return result;
 }
 
@@ -230,7 +248,7 @@ out:
 }
 
 // What native.py expects of this file: raise both when a function changes, so that an old build is not called.
-#define INTERFACE 1
+#define INTERFACE 2
 
 static PyObject *interface_of(PyObject *self, PyObject *unused) {
     (void)self;
@@ -240,8 +258,7 @@ static PyObject *interface_of(PyObject *self, PyObject *unused) {
 
 static PyMethodDef methods[] = {
     {"interface", interface_of, METH_NOARGS, "The number of this interface."},
-    {"scan", scan, METH_VARARGS, "Look up the rows of a batch; see embedding/index.py."},
-    {"place", place, METH_VARARGS, "Give missing rows their slots; see embedding/index.py."},
+    {"lookup", lookup, METH_VARARGS, "Look a batch up; see embedding/index.py."},
     {"stream", stream_copy, METH_VARARGS, "Copy past the caches; see host_copies.py."},
     {NULL, NULL, 0, NULL},
 };

@@ -101,6 +101,23 @@ def test_S143_arrays_that_cannot_be_pinned_are_copied(
     slots.close()
 
 
+@pytest.mark.parametrize("sent", [(True, False), (False, True), (False, False)])
+def test_S143_items_that_the_host_alone_reads_are_not_sent(
+    device: CudaDevice, driver: FakeDriver, api: FakeLaneApi, sent: tuple[bool, bool]
+) -> None:
+    slots = LaneSlots(device, device.copy_lane(), TYPES, 2, sent=sent)
+    targets = {i: device.allocate(TYPES[i].nbytes) for i in range(2) if sent[i]}
+    for number in range(5):
+        batch = np.full(4, number, "f4"), np.full(3, -number, "i8")
+        slots.fill(number % 2, batch)
+        assert all((a == b).all() for a, b in zip(slots.arrays(number % 2), batch, strict=True))
+        slots.take(number % 2, targets)
+        for i, at in targets.items():
+            assert (driver.view(at, TYPES[i].nbytes).view(TYPES[i].dtype) == batch[i]).all()
+    assert api.calls.count("cuMemcpyHtoDAsync") == 5 * sum(sent)
+    slots.close()
+
+
 def test_S143_only_what_is_used_is_moved(device: CudaDevice, driver: FakeDriver) -> None:
     slots = LaneSlots(device, device.copy_lane(), TYPES, 1)
     slots.fill(0, (np.ones(4, "f4"), np.ones(3, "i8")))

@@ -85,6 +85,21 @@ def test_S154_a_batch_larger_than_the_cache_is_told_to_enlarge_it() -> None:
         assert caught.value.help == "enlarge the cache, or make the batch smaller"
 
 
+def test_S154_a_batch_that_is_too_large_ends_the_run_that_takes_it_and_no_other() -> None:
+    """Batches are looked up ahead; what is wrong with one of them waits for its turn, and is said again."""
+    pairs, table = batches(5, 1), whole()
+    small = [(np.array([1, 2, 3, 1, 2, 3]) + n, step) for n, (_, step) in enumerate(pairs[:4])]
+    direct = Direct(table, update=False)
+    with Session(
+        lookup_graph(5, update=False), device="cpu", values={"table": table}, queues={"q": fed([*small, pairs[4]])}
+    ) as session:
+        for ids, step in small:
+            assert (session.run(iterations=1).outputs["found"] == direct.run(ids, step)).all()
+        for _ in range(2):
+            with pytest.raises(DoesNotFit, match="a batch uses 6 rows"):
+                session.run(iterations=1)
+
+
 def test_S153_no_thread_is_left_when_a_cache_ends_the_run() -> None:
     def threads() -> list[str]:
         return [t.name for t in threading.enumerate() if t.name.startswith("kgrun") and t not in before]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgrun.graphs.errors import DoesNotFit
-from kgrun.runtime.embedding.index import Lookup, RowIndex
+from kgrun.runtime.embedding.index import Block, Lookup, RowIndex
 
 
 class Model:
@@ -71,8 +71,45 @@ def follow(rows: int, batches: list[list[int]], dtype: str) -> None:
             assert caught.value.details == {"used": len(distinct), "rows": rows}
             continue  # and nothing has changed: the model does not hear of it
         model.check(ids, index.lookup(ids))
-    resident, slots = index.resident()
-    assert dict(zip(resident.tolist(), slots.tolist(), strict=True)) == model.slot
+    assert {row: slot for slot, row in enumerate(index.rows_of_slots().tolist()) if row >= 0} == model.slot
+
+
+@given(
+    rows=st.integers(1, 12),
+    batches=st.lists(st.lists(st.integers(-3, 33), min_size=1, max_size=14), min_size=1, max_size=60),
+    dtype=st.sampled_from(["int32", "int64"]),
+)
+def test_S154_compiled_or_not_the_same_rows_get_the_same_slots_in_the_same_order(
+    rows: int, batches: list[list[int]], dtype: str
+) -> None:
+    found = []
+    for compiled in "01":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KGRUN_NATIVE", compiled)
+            index, block = RowIndex(30, rows), Block.new(14, np.dtype(dtype))
+            found.append([told(index, np.array(batch, dtype), block) for batch in batches])
+    assert found[0] == found[1]
+
+
+def told(index: RowIndex, ids: np.ndarray[Any, Any], block: Block) -> list[Any]:
+    """All that a lookup and the index say afterwards; the block is as large as any batch's."""
+    block = Block(block.counts, block.missing, block.used, block.evicted, block.found[: len(ids)])
+    try:
+        look = index.lookup(ids, block)
+    except DoesNotFit as error:
+        return [error.details, index.rows_of_slots().tolist()]
+    arrays = (look.slots, look.missing, look.places, look.evicted, look.freed, look.used, index.rows_of_slots())
+    return [look.missed, look.hit, look.fresh, look.hits, look.outside, *(array.tolist() for array in arrays)]
+
+
+def test_a_block_lies_in_any_memory() -> None:
+    memory, at = np.zeros(Block.offsets(100)["end"], np.uint8), Block.offsets(100)
+    block = Block.over(memory, 100, np.dtype("int32"), 3)
+    look = RowIndex(1_000, 200).lookup(np.arange(100, dtype=np.int32)[::-1], block)
+    assert block.turn == 3
+    assert memory[at["missing"] :].view(np.int64)[:100].tolist() == look.missing.tolist() == list(range(99, -1, -1))
+    assert memory[at["found"] :].view(np.int32)[:100].tolist() == look.slots.tolist() == list(range(100))
+    assert memory[:40].view(np.int64).tolist() == [100, 0, 100, 0, 0]
 
 
 @pytest.mark.parametrize("compiled", ["0", "1"])
@@ -83,7 +120,7 @@ def test_S154_a_long_run_of_hits_leaves_the_order_of_use(compiled: str, monkeypa
     index.lookup(np.arange(10))
     for step in range(500):
         index.lookup(np.arange(step % 3, step % 3 + 8))
-        assert index._tail - index._head <= 4 * 10
+        assert index._state[1] - index._state[0] <= 4 * 10
     index.lookup(np.arange(10))
     index.lookup(np.array([3, 5, 0, 1]))
     index.lookup(np.array([9]))

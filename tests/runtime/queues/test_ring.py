@@ -51,8 +51,9 @@ def noisily(queue: Ring, until: threading.Event) -> threading.Thread:
 
     def wake() -> None:
         while not until.is_set():
-            with queue._changed:
-                queue._changed.notify_all()
+            for told in (queue._filled, queue._room, queue._released):
+                with told:
+                    told.notify_all()
             time.sleep(0)
 
     return in_thread(wake)
@@ -213,3 +214,38 @@ def test_S143_many_producers_share_a_ring() -> None:
     for k in range(4):
         own = [number for number in found if number is not None and number // 100 == k]
         assert own == sorted(own)
+
+
+def test_S143_a_batch_is_waited_for_by_its_number_until_the_queue_is_over() -> None:
+    queue, seen = ring(2), []
+    looker = in_thread(lambda: seen.extend(n for n in range(9) if queue.wait_for(n)))
+    for n in range(3):
+        queue.push(batch(n))
+        assert (queue.slot_of(n), queue.slot_of(n + 1)) == (n % 2, None)
+        queue.front(5)
+        queue.pop(quiet=True)
+        assert queue.slot_of(n) is None
+    queue.end()
+    looker.join(5)
+    assert seen == [0, 1, 2]
+    queue.close(1)
+    assert not queue.wait_for(0)
+
+
+@pytest.mark.parametrize("tell", ["wake", "front", "pop"])
+def test_S143_slots_that_were_given_back_quietly_are_filled_when_producers_are_told(tell: str) -> None:
+    queue = ring(2)
+    for n in range(2):
+        queue.push(batch(n))
+    producer = in_thread(lambda: queue.push(batch(2)))
+    queue.pop(quiet=True)
+    if tell == "pop":
+        queue.pop()
+    elif tell == "wake":
+        queue.wake()
+    else:
+        queue.pop(quiet=True)
+        assert queue.front(5) == 0  # waits for the producer, who has to know
+    producer.join(5)
+    assert not producer.is_alive()
+    assert queue.pushed == 3
