@@ -178,7 +178,10 @@ class Team:
 
 
 def find_team(timeout: float | None) -> Team | None:
-    """The job that this process is a rank of, None where it is alone. Forks: the rank is a child of its holder."""
+    """The job that this process is a rank of, None where it is alone. Forks: the rank is a child of its holder.
+
+    A job of one rank that a launcher of others started runs as a process alone does, but through its device's engine.
+    """
     if not any(name in os.environ for name in _VARIABLES):
         return None
     from kgrun.runtime.collectives.holder import hold
@@ -186,6 +189,11 @@ def find_team(timeout: float | None) -> Team | None:
 
     info = ranks_from_environment()
     if info is None:
+        return None
+    if info.size == 1 and info.hosted:
+        from kgrun.runtime.collectives.world import enter
+
+        enter(info)
         return None
     until = os.environ.get(LIMIT)
     limit = max(0.1, float(until) - time.time()) if until else timeout

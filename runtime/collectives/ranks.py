@@ -40,7 +40,7 @@ class RankInfo:
 
 
 def ranks_from_environment(environ: Mapping[str, str] | None = None) -> RankInfo | None:
-    """The rank that the environment says this process is; None where it is alone.
+    """The rank that the environment says this process is, of a job of one too; None where no launcher says any.
 
     Raises:
         UsageError: KG278 for variables that contradict each other.
@@ -50,8 +50,6 @@ def ranks_from_environment(environ: Mapping[str, str] | None = None) -> RankInfo
         rank, size = _number(env, rank_names), _number(env, size_names)
         if rank is None or size is None:
             continue
-        if size < 2 and STORE not in env:
-            return None
         if not 0 <= rank < size:
             raise UsageError(f"{rank_names[0]}={rank} is no rank of {size_names[0]}={size}", code="KG278")
         local = _number(env, local_names)
