@@ -27,7 +27,7 @@ _VARIABLES = ("RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PR
 _RUNS_ON_CUDA = 3  # warm-up runs: ranks that each looked at their own times would not run equally often
 
 
-def launched_here(ranks: int | None, limit: float | None) -> None:
+def launched_here(ranks: int | None, limit: float | None, on_cpu: bool) -> None:
     """Where `--ranks` asks for it, run this command as so many processes and end with what became of them."""
     from kgrun.runtime.collectives.ranks import STORE
 
@@ -40,7 +40,7 @@ def launched_here(ranks: int | None, limit: float | None) -> None:
         raise UsageError(
             "standard input is for one process", code="KG240", help="with --ranks give the graph as a file"
         )
-    done = launch([sys.executable, "-P", "-m", "kgrun.cli", *words], ranks, limit, _environment())
+    done = launch([sys.executable, "-P", "-m", "kgrun.cli", *words], ranks, limit, _environment(), mpi=on_cpu)
     if done.error is not None:
         raise done.error
     with contextlib.suppress(OSError, ValueError):

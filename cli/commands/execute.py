@@ -200,7 +200,7 @@ def command(
             rows, kept = swept.run(output)
         show_sweep(output, rows, kept, samples, verbose)
         return
-    launched_here(ranks, check_number(timeout, "--timeout", positive=True))
+    launched_here(ranks, check_number(timeout, "--timeout", positive=True), _on_cpu(device))
     team = find_team(timeout)
     if team is not None:
         settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))

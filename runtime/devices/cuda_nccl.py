@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kgrun.graphs.errors import DeviceFault, DeviceUnavailable
+from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, KgrunError
 from kgrun.runtime.collectives.layout import Span, fused, operands, whole
 from kgrun.runtime.collectives.world import World, current_for
 from kgrun.runtime.devices.base import Address
@@ -30,7 +31,8 @@ Group = tuple[int, ...]
 class Nccl:
     """NCCL's communicators of one process: one a group of ranks. The device's context must be current.
 
-    When a rank ends, its peers' kernels would wait for it on the device for ever: the communicators are then aborted.
+    When a rank ends or stays away, its peers' kernels would wait for it on the device for ever. So whoever waits for
+    the device listens to the others meanwhile, and the communicators are aborted before the wait is given up.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -41,7 +43,7 @@ class Nccl:
             help = "pip install 'kgrun[nccl]' brings nccl4py and NCCL"
             raise DeviceUnavailable(f"NCCL does not start: {error}", code="KG707", help=help) from error
         self._nccl: Any = nccl
-        self._stream = int(driver.stream)
+        self._driver, self._stream = driver, int(driver.stream)
         self._lock = threading.Lock()
         self._abort: threading.Thread | None = None
         self._closed = False
@@ -149,6 +151,7 @@ class Nccl:
         if group not in self._groups:
             if not self._groups:
                 world.meeting.when_one_ends(self.abort)
+                self._watch_waits(world)
             key = f"nccl:{'.'.join(map(str, group))}"
             if world.info.rank == group[0]:
                 world.meeting.post(key, bytes(self._nccl.get_unique_id()).hex())
@@ -164,6 +167,20 @@ class Nccl:
                 raise DeviceFault(text, code="KG603") from connecting.error
             self._groups[group] = connecting.result
         return self._groups[group]
+
+    def _watch_waits(self, world: World) -> None:
+        turns = itertools.count(1)
+
+        def patience(done: Callable[[], bool]) -> None:
+            if self._abort is None:
+                try:
+                    world.wait(_Polled(done), world.everyone, "a wait for the GPU", next(turns))
+                except KgrunError:
+                    self.abort()
+                    raise
+
+        if world.info.size > 1:
+            self._driver.patience = patience
 
     def abort(self) -> None:
         """End what the communicators do, from any thread; nothing can be issued afterwards.
@@ -189,6 +206,13 @@ class Nccl:
         elif not lost and not closed:
             for comm in self._groups.values():
                 self._nccl.comm_destroy(comm)
+
+
+class _Polled:
+    """What the device does, as what may be waited for."""
+
+    def __init__(self, done: Callable[[], bool]) -> None:
+        self.done = done
 
 
 class _Aside:

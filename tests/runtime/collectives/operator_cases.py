@@ -11,6 +11,7 @@ from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import DTYPES, WIDE_FLOATS
 from kgrun.graphs.operators.collectives import REDUCED, REDUCTIONS
 from kgrun.runtime.collectives.world import World
+from kgrun.runtime.devices.base import Device
 from kgrun.runtime.session import Session
 from tests.support import graph
 
@@ -122,7 +123,7 @@ def _pairs(
     return [*chain, ring[0] | {"after": ["meet"]}, ring[1] | {"after": [ring[0]["name"]]}]
 
 
-def check(world: World, device: str = "cpu") -> None:
+def check(world: World, device: str | Device = "cpu") -> None:
     """Run them all twice in one session on `device`, and compare."""
     rank, size = world.info.rank, world.info.size
     nodes, tensors, given, wanted = [], {}, {}, {}

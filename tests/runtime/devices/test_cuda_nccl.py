@@ -223,6 +223,19 @@ def test_a_rank_that_never_comes_does_not_hold_the_start(monkeypatch: pytest.Mon
     gate.set()
 
 
+def test_a_wait_for_the_gpu_is_given_up_and_ends_what_it_waits_for(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
+    library, world, _ = prepared(monkeypatch, "AllReduce")
+    driver: Any = library._driver
+    driver.synchronize()
+    driver.hangs, world.patience = True, 2
+    with pytest.raises(TimeoutExpired):
+        driver.synchronize()
+    assert library._abort is not None
+    library._abort.join()
+    assert log[-1][0] == "comm_abort"
+    driver.synchronize()  # what frees memory on the way out waits for the device alone
+
+
 def test_what_nccl_says_of_a_start_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
     log.refuses = "comm_init_rank_scalable", "invalid usage"
     with pytest.raises(DeviceFault, match=r"NCCL does not connect \[0, 1, 2\]: invalid usage"):
