@@ -181,7 +181,7 @@ Timeout = Annotated[float | None, option("--timeout", metavar="S", help="End aft
 
 Ranks = Annotated[
     int | None,
-    option("--ranks", metavar="N", min=1, max=4096, help="Run as N processes of this host, started through mpiexec."),
+    option("--ranks", metavar="N", min=1, max=4096, help="Run as N processes of this host; CPU ranks through mpiexec."),
 ]
 
 # What is run, how often, on what.

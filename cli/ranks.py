@@ -27,7 +27,7 @@ _VARIABLES = ("RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PR
 _RUNS_ON_CUDA = 3  # warm-up runs: ranks that each looked at their own times would not run equally often
 
 
-def launched_here(ranks: int | None, limit: float | None) -> None:
+def launched_here(ranks: int | None, limit: float | None, on_cpu: bool) -> None:
     """Where `--ranks` asks for it, run this command as so many processes and end with what became of them."""
     if ranks is None:
         return
@@ -42,7 +42,7 @@ def launched_here(ranks: int | None, limit: float | None) -> None:
         raise UsageError(
             "standard input is for one process", code="KG240", help="with --ranks give the graph as a file"
         )
-    done = launch([sys.executable, "-P", "-m", "kgrun.cli", *words], ranks, limit, _environment())
+    done = launch([sys.executable, "-P", "-m", "kgrun.cli", *words], ranks, limit, _environment(), mpi=on_cpu)
     if done.error is not None:
         raise done.error
     with contextlib.suppress(OSError, ValueError):
@@ -180,7 +180,10 @@ class Team:
 
 
 def find_team(timeout: float | None) -> Team | None:
-    """The job that this process is a rank of, None where it is alone. Forks: the rank is a child of its holder."""
+    """The job that this process is a rank of, None where it is alone. Forks: the rank is a child of its holder.
+
+    A job of one rank that a launcher of others started runs as a process alone does, but through its device's engine.
+    """
     if not any(name in os.environ for name in _VARIABLES):
         return None
     from kgrun.runtime.collectives.holder import hold
@@ -188,6 +191,11 @@ def find_team(timeout: float | None) -> Team | None:
 
     info = ranks_from_environment()
     if info is None:
+        return None
+    if info.size == 1 and info.hosted:
+        from kgrun.runtime.collectives.world import enter
+
+        enter(info)
         return None
     until = os.environ.get(LIMIT)
     limit = max(0.1, float(until) - time.time()) if until else timeout

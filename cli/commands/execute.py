@@ -161,7 +161,7 @@ def command(
         swept = sweeping.SweepWork(whole, input or (), inputs, sizes, settings, loop)
         sweeping.execute(swept, output, samples, verbose)
         return
-    launched_here(ranks, limit)
+    launched_here(ranks, limit, _on_cpu(device))
     team = find_team(timeout)
     if team is not None:
         settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))

@@ -17,7 +17,9 @@ COLLECTIVE = record(
         "ranks": _said(COUNT, "how many take part"),
         "time_ns": _said(maybe(COUNT), "median"),
         "algorithm_bytes_per_s": _said(maybe(COUNT), "nbytes ÷ median"),
-        "bus_bytes_per_s": _said(maybe(COUNT), "that times how often a byte must cross the slowest link"),
+        "bus_bytes_per_s": _said(
+            maybe(COUNT), "that times how often a byte must cross the slowest link; null of one rank"
+        ),
         "exposed_ns": _said(maybe(COUNT), "of the traced iteration: time in which no other stream worked"),
         "hidden_ns": _said(maybe(COUNT), "time in which another stream worked"),
     }

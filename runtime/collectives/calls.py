@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgrun.graphs.data import numpy_dtype
+from kgrun.runtime.collectives.alone import copies, is_alone
 from kgrun.runtime.collectives.communicator import Communicator, Request
-from kgrun.runtime.collectives.layout import fused, whole
+from kgrun.runtime.collectives.layout import fused, operands, whole
 from kgrun.runtime.collectives.world import World, current_for
 from kgrun.runtime.program import LibraryCall
 
@@ -23,19 +24,17 @@ _HALVES = ("float16", "bfloat16")
 
 
 def prepare(call: LibraryCall, address: Address) -> Callable[[], None]:
-    """The call, ready to run; its first run sees that all ranks do the same.
+    """The call, ready to run; its first run sees that all ranks do the same. A group of one needs no engine.
 
     Raises:
         UsageError: KG279, the graph was bound for another job.
     """
+    if is_alone(call):
+        return copies(call, address, ctypes.memmove)
     config = call.config
-    members, node = config["members"], config["node"]
+    members, node, size = config["members"], config["node"], config["itemsize"]
     world = current_for([*members, config["rank"]], config["rank"], node)
-    places = [0 if pointer is None else address(pointer) for pointer in call.args]
-    size = config["itemsize"]
-    count = len(config["counts"])
-    sources = [(place, n * size) for place, n in zip(places[:count], config["counts"], strict=False)]
-    targets = [(place, n * size) for place, n in zip(places[count:], config["result_counts"], strict=False)]
+    sources, targets = operands(call, address)
     together = fused(call.routine, sources, targets, size)
     pair = call.routine in ("send", "receive")
     if not pair:  # of a pair each side has its own sizes: they are compared when the bytes come

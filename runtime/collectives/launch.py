@@ -1,4 +1,4 @@
-"""Start N ranks of one command on this host through mpiexec, watch them, and say what became of them."""
+"""Start N ranks of one command on this host, watch them, and say what became of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from typing import Any
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, KgrunError, TimeoutExpired
 from kgrun.runtime.collectives import store
 from kgrun.runtime.collectives.holder import die_with_parent
-from kgrun.runtime.collectives.ranks import LIMIT, STORE, TOKEN
+from kgrun.runtime.collectives.ranks import LIMIT, STORE, TOKEN, as_rank, outside_of_jobs
 from kgrun.runtime.collectives.store import Store
 from kgrun.runtime.collectives.world import START_SECONDS
 
 _LAST_WORDS_S = 2.0  # from the first failure to the last rank's word
 _END_S = 5.0
 _MARGIN = 0.85  # of the time limit for ranks to notice by themselves who is late
+_LAST_WORDS = {store.BYE, store.FAILED, store.GONE, store.STATUS}
 _WITHOUT = ("KGRUN_RANKS", "KGRUN_TIMEOUT")
+
+Heard = Mapping[int, Mapping[str, Any]]
 
 
 @dataclass(slots=True)
@@ -46,38 +49,40 @@ class Launched:
 
 
 def launch(
-    command: Sequence[str], ranks: int, limit: float | None, environ: Mapping[str, str] | None = None
+    command: Sequence[str],
+    ranks: int,
+    limit: float | None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    mpi: bool = True,
 ) -> Launched:
     """Run `command` as `ranks` processes; when this returns none of them is left.
 
     Args:
         limit: seconds for the whole; None: no limit, but a minute for all ranks to come.
+        mpi: start them through mpiexec, without which ranks on the CPU could not talk; GPUs need none.
 
     Raises:
         DeviceUnavailable: KG707 where there is no mpiexec.
     """
-    here = os.path.dirname(sys.executable)
-    mpiexec = shutil.which("mpiexec", path=here + os.pathsep + os.environ.get("PATH", ""))
-    if mpiexec is None:
-        help = "pip install 'kgrun[mpi]' brings mpi4py and MPICH"
-        raise DeviceUnavailable("--ranks needs MPI's mpiexec, and there is none", code="KG707", help=help)
+    given = outside_of_jobs(os.environ if environ is None else environ)
+    env = {key: value for key, value in given.items() if key not in _WITHOUT}
     token = secrets.token_hex(16)
+    starts = (
+        _through_mpiexec(command, ranks) if mpi else [(list(command), as_rank(rank, ranks)) for rank in range(ranks)]
+    )
     meeting = Store("127.0.0.1", 0, token, ranks)
-    env = {k: v for k, v in (os.environ if environ is None else environ).items() if k not in _WITHOUT}
     env |= {STORE: f"127.0.0.1:{meeting.address[1]}", TOKEN: token}
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     if limit is not None:
         env[LIMIT] = str(time.time() + limit * _MARGIN)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(
-            [mpiexec, "-n", str(ranks), *command],
-            stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env,
-            start_new_session=True, preexec_fn=die_with_parent,
-        )  # fmt: skip
-        job = _Job(meeting, process, ranks, limit)
+        job = _Job(meeting, ranks, limit)
         try:
+            for words, more in starts:
+                job.start(words, env | more, out, err)
             job.watch()
-            heard = meeting.snapshot()  # before the rest is ended, which is nobody's fault
+            heard = job.heard()  # before the rest is ended, which is nobody's fault
         finally:
             job.end()
         found = Launched(_text(out), _text(err), exits=_exits(heard))
@@ -85,28 +90,60 @@ def launch(
     return found
 
 
+def _through_mpiexec(command: Sequence[str], ranks: int) -> list[tuple[list[str], dict[str, str]]]:
+    here = os.path.dirname(sys.executable)
+    mpiexec = shutil.which("mpiexec", path=here + os.pathsep + os.environ.get("PATH", ""))
+    if mpiexec is None:
+        help = "pip install 'kgrun[mpi]' brings mpi4py and MPICH"
+        raise DeviceUnavailable("--ranks needs MPI's mpiexec, and there is none", code="KG707", help=help)
+    # Open MPI starts nothing as root, nor more ranks than there are cores, unless it is told to; others do not look.
+    more = {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    if os.geteuid() == 0:
+        more |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return [([mpiexec, "-n", str(ranks), *command], more)]
+
+
 def _text(file: Any) -> str:
     file.seek(0)
     return str(file.read().decode("utf-8", "replace"))
 
 
-Heard = Mapping[int, Mapping[str, Any]]
-
-
 class _Job:
-    def __init__(self, meeting: Store, process: subprocess.Popen[bytes], ranks: int, limit: float | None) -> None:
-        self._store, self._process, self._ranks, self._limit = meeting, process, ranks, limit
+    """The processes of a job: mpiexec's, or one a rank."""
+
+    def __init__(self, meeting: Store, ranks: int, limit: float | None) -> None:
+        self._store, self._ranks, self._limit = meeting, ranks, limit
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._late: list[int] | None = None
         self._started = time.monotonic()
+
+    def start(self, words: Sequence[str], env: Mapping[str, str], out: Any, err: Any) -> None:
+        """Start a process; the next rank where there is no mpiexec."""
+        self._processes.append(
+            subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env,
+                start_new_session=True, preexec_fn=die_with_parent,
+            )
+        )  # fmt: skip
+
+    def heard(self) -> Heard:
+        """What each rank said; of one whose process failed without a word, how that ended."""
+        heard = self._store.snapshot()
+        if len(self._processes) == self._ranks:
+            for rank, process in enumerate(self._processes):
+                code = process.poll()
+                if code and not heard[rank].keys() & _LAST_WORDS:
+                    heard[rank][store.STATUS] = code
+        return heard
 
     def watch(self) -> None:
         """Until all ranks have ended, or the time has."""
         first_failure = None
-        while self._process.poll() is None:
+        while any(process.poll() is None for process in self._processes):
             self._store.wait(0.02, lambda: False)
             now = time.monotonic()
-            heard = self._store.heard
-            over = [r for r in heard if heard[r].keys() & {store.BYE, store.FAILED, store.GONE, store.STATUS}]
+            heard = self.heard()
+            over = [r for r in heard if heard[r].keys() & _LAST_WORDS]
             if self._store.events() or any(store.STATUS in heard[r] for r in heard):
                 first_failure = first_failure or now
                 told = [r for r in over if store.BYE in heard[r] or store.STATUS in heard[r]]
@@ -125,11 +162,12 @@ class _Job:
         """Leave nothing running: mpiexec, all that came from it, and every rank that said who it is."""
         hellos = [heard[store.HELLO] for heard in self._store.heard.values() if store.HELLO in heard]
         ours = [int(pid) for hello in hellos for pid in (hello["pid"], hello["holder"])]
-        if self._process.poll() is None:
-            ours += _descendants(self._process.pid)
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        for process in self._processes:
+            if process.poll() is None:
+                ours += _descendants(process.pid)
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         deadline = time.monotonic() + _END_S
         for pid in ours:
             _kill(pid, deadline)
@@ -164,7 +202,7 @@ class _Job:
             return TimeoutExpired(text, code="KG904", help="raise --timeout", details=details | {"rank": rank0})
         silent = [rank for rank in heard if store.BYE not in heard[rank]]
         if silent:
-            rank = silent[0]
+            rank = min(silent, key=lambda r: store.HELLO in heard[r])
             text = f"rank {rank} ended before it met the others"
             return DeviceFault(text, code="KG620", help=_last_line(err), details=details | {"rank": rank})
         return None

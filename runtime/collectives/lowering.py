@@ -1,4 +1,4 @@
-"""What a collective operator becomes: one call of the engine, or copies where a rank is alone."""
+"""What a collective operator becomes: one call of the engine; of a group of one rank too, whatever carries that out."""
 
 from __future__ import annotations
 
@@ -41,9 +41,6 @@ def lowered(call: OpCall, engine: str) -> Lowered:
         if attributes["peer"] == attributes["rank"]:
             call.fail(f"{call.op} to the rank itself", "collective", "peer")
         return Lowered(tuple(ClearOperand(out, kind.nbytes) for out, kind in zip(outputs, call.outputs, strict=True)))
-    if len(members) == 1 and call.op not in ("Send", "Recv"):
-        whole = zip(outputs, inputs, call.outputs, strict=True)
-        return Lowered(tuple(CopyOperand(out, source, kind.nbytes) for out, source, kind in whole if kind.nbytes))
     token = Operand("workspace", 0)
     dtype = (call.input(0) if call.inputs else call.outputs[0]).dtype if inputs or outputs else "int32"
     config = {

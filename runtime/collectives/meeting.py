@@ -156,6 +156,45 @@ class Meeting:
             raise ended(rank, message, doing)
 
 
+class Solitude:
+    """The meeting of a rank that is a whole job: it hears what it says itself."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+
+    def post(self, key: str, value: Any, to: int | None = None) -> None:
+        """As `Meeting.post`."""
+        self._values[key] = value
+
+    def gather(self, key: str, value: Any, members: Sequence[int], doing: str, limit: float | None = None) -> list[Any]:
+        """As `Meeting.gather`."""
+        self.post(key, value)
+        return self.collect(key, members, doing, limit)
+
+    def collect(self, key: str, members: Sequence[int], doing: str, limit: float | None = None) -> list[Any]:
+        """As `Meeting.collect`."""
+        return [self._values[key] for _ in members]
+
+    def check(self, members: Sequence[int], doing: str) -> None:
+        """Nobody can have failed."""
+
+    def waits(self, what: Sequence[Any]) -> None:
+        """Nobody listens."""
+
+    def elsewhere(self, members: Sequence[int], what: Sequence[Any]) -> list[int]:
+        """Nobody is."""
+        return []
+
+    def when_one_ends(self, call: Callable[[], None]) -> None:
+        """Nobody else does."""
+
+    def fail(self, error: KgrunError) -> None:
+        """Nobody has to know."""
+
+    def leave(self) -> None:
+        """Nobody has to know."""
+
+
 def ended(rank: int, message: store.Message, doing: str) -> DeviceFault:
     """The fault of the others when `rank` has ended."""
     cause = message.get(store.FAILED)

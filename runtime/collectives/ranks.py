@@ -17,6 +17,7 @@ _CONVENTIONS = (
     (("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",), ("OMPI_COMM_WORLD_LOCAL_RANK",)),
     (("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS",), ("SLURM_LOCALID",)),
 )
+_OF_LAUNCHERS = ("PMI", "SLURM_", "TORCHELASTIC_", *(name for names in _CONVENTIONS for each in names for name in each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class RankInfo:
 
 
 def ranks_from_environment(environ: Mapping[str, str] | None = None) -> RankInfo | None:
-    """The rank that the environment says this process is; None where it is alone.
+    """The rank that the environment says this process is, of a job of one too; None where no launcher says any.
 
     Raises:
         UsageError: KG278 for variables that contradict each other.
@@ -50,13 +51,21 @@ def ranks_from_environment(environ: Mapping[str, str] | None = None) -> RankInfo
         rank, size = _number(env, rank_names), _number(env, size_names)
         if rank is None or size is None:
             continue
-        if size < 2 and STORE not in env:
-            return None
         if not 0 <= rank < size:
             raise UsageError(f"{rank_names[0]}={rank} is no rank of {size_names[0]}={size}", code="KG278")
         local = _number(env, local_names)
         return RankInfo(rank, size, rank if local is None else local, *_store(env))
     return None
+
+
+def outside_of_jobs(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of one who starts ranks of its own, whatever it is a rank of itself."""
+    return {name: value for name, value in environ.items() if not name.startswith(_OF_LAUNCHERS)}
+
+
+def as_rank(rank: int, size: int) -> dict[str, str]:
+    """The variables that tell a process of one host who it is."""
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
 
 
 def _store(env: Mapping[str, str]) -> tuple[tuple[str, int] | None, bool, str]:

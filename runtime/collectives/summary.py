@@ -25,7 +25,7 @@ class CollectiveRow:
         ranks: how many take part.
         time_ns: median; None where it was not timed.
         algorithm_bytes_per_s: nbytes ÷ time. `bus_bytes_per_s`: the same times what each byte must cross the slowest
-            link, so that it compares with the link's speed whatever the number of ranks.
+            link, so that it compares with the link's speed whatever the number of ranks; None of one rank.
         hidden_ns, exposed_ns: of the traced iteration, time in which other streams worked, and the rest.
     """
 
@@ -109,7 +109,7 @@ def collective_rows(report: RunReport) -> list[CollectiveRow]:
         ranks = 2 if pair else len(step.work.config["members"])
         took = info.times.median if info.times is not None else None
         algorithm = nbytes * 1_000_000_000 // took if took else None
-        bus = None if algorithm is None else int(algorithm * bus_factor(step.work.routine, ranks))
+        bus = None if algorithm is None or ranks < 2 else int(algorithm * bus_factor(step.work.routine, ranks))
         spent = hidden.get(step.index)
         rows.append(
             CollectiveRow(

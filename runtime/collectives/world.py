@@ -16,7 +16,7 @@ from typing import Any
 from kgrun.graphs.errors import DeviceFault, KgrunError, UsageError
 from kgrun.runtime.collectives import holder, mpi
 from kgrun.runtime.collectives.communicator import Communicator, Request
-from kgrun.runtime.collectives.meeting import Meeting, late
+from kgrun.runtime.collectives.meeting import Meeting, Solitude, late
 from kgrun.runtime.collectives.ranks import RankInfo
 from kgrun.runtime.collectives.store import Store
 
@@ -48,13 +48,16 @@ class World:
         self._unused: list[tuple[int, ...]] = []
         self._proposed: list[tuple[str, tuple[int, ...], str]] = []
         self._agreed: dict[tuple[int, ...], int] = {}
-        address, token = info.store, info.token
+        self.meeting: Meeting | Solitude = Solitude() if info.size == 1 and info.hosted else self._meet()
+        self.everyone = tuple(range(info.size))
+
+    def _meet(self) -> Meeting:
+        info, address, token = self.info, self.info.store, self.info.token
         if address is None:
             address, token = self._meet_through_mpi()
         elif info.hosted and info.rank == 0:
             self._store = Store(address[0], address[1], token, info.size, listen="")
-        self.meeting = Meeting(info, address, token, lambda: self._patience(START_SECONDS))
-        self.everyone = tuple(range(info.size))
+        return Meeting(info, address, token, lambda: self._patience(START_SECONDS))
 
     def _meet_through_mpi(self) -> tuple[tuple[str, int], str]:
         """MPI alone knows the other ranks: rank 0 opens the store and tells where."""
@@ -104,7 +107,7 @@ class World:
             DeviceFault: KG621 for ranks that run another graph, or run it otherwise.
             TimeoutExpired: KG904 for ranks that did not come.
         """
-        missing = (mpi.missing() if device == "cpu" else _no_nccl()) if communicates else None
+        missing = self._no_engine(device) if communicates else None
         said = self.meeting.gather(
             "greet", {"digest": digest, "device": device, "missing": missing}, self.everyone, "meeting the other ranks"
         )
@@ -118,6 +121,11 @@ class World:
             if other is not None:
                 text = f"rank {other} {what} than the other ranks"
                 raise DeviceFault(text, code="KG621", help="give every rank one command", details={"rank": other})
+
+    def _no_engine(self, device: str) -> str | None:
+        if device != "cpu":
+            return None if importlib.util.find_spec("nccl") is not None else "nccl4py is not installed"
+        return mpi.missing() if self.info.size > 1 else None  # one rank copies
 
     def propose(self, what: object, members: Sequence[int], node: str) -> None:
         """Tell the members what this rank is about to do; `settle` sees that all do the same."""
@@ -199,10 +207,6 @@ class World:
         if self._store is not None:
             with contextlib.suppress(OSError):
                 self._store.close(patience)
-
-
-def _no_nccl() -> str | None:
-    return None if importlib.util.find_spec("nccl") is not None else "nccl4py is not installed"
 
 
 def odd_one(values: Sequence[object]) -> int | None:

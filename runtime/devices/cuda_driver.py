@@ -66,10 +66,14 @@ class FunctionFacts:
 
 
 class Driver(Protocol):
-    """What CudaDevice needs. Addresses are integers; all work goes to one non-blocking stream."""
+    """What CudaDevice needs. Addresses are integers; all work goes to one non-blocking stream.
+
+    `patience` is called before each wait with what says whether it is over: it may return early, wait, or give up.
+    """
 
     facts: DeviceFacts
     stream: int
+    patience: Callable[[Callable[[], bool]], None]
     errors: tuple[type[Exception], ...]
 
     def alloc(self, nbytes: int) -> int: ...
@@ -133,6 +137,7 @@ class PyCudaDriver:
             names = ", ".join(f"cuda:{index} {cuda.Device(index).name()}" for index in range(count))
             raise UsageError(f"there is no GPU {ordinal}", code="KG230", help=f"devices: {names}")
         self.errors: tuple[type[Exception], ...] = (cuda.Error, DriverCallFailed, LoadFailed)
+        self.patience: Callable[[Callable[[], bool]], None] = lambda done: None
         device = cuda.Device(ordinal)
         self.facts = _facts(cuda, device)
         self._allocations: dict[int, Any] = {}
@@ -243,14 +248,16 @@ class PyCudaDriver:
         return self.cuda.Event().record(self._stream)
 
     def wait(self, mark: Any) -> None:
+        self.patience(mark.query)
         mark.synchronize()
 
     def elapsed_ns(self, start: Any, end: Any) -> int:
-        end.synchronize()
+        self.wait(end)
         milliseconds: float = end.time_since(start)
         return round(milliseconds * 1e6)
 
     def synchronize(self) -> None:
+        self.patience(self._stream.is_done)
         self._stream.synchronize()
 
     def close(self, lost: bool) -> None:

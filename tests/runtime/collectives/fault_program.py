@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kgrun.cli.boundary import guarded
+from kgrun.runtime import measure
 from kgrun.runtime.collectives import calls, mpi, world
 
 
@@ -84,6 +85,7 @@ def inject(fault: str) -> None:
             "run": (calls._Calls, "run", 0),
             "later": (calls._Calls, "run", 3),
             "wait": (world.World, "wait", 2),
+            "measure": (measure.Runner, "measure", 0),
             "end": (world.World, "finish", 0),
         }[place]
         instead(owner, name, deed, after)
@@ -91,7 +93,7 @@ def inject(fault: str) -> None:
 
 if __name__ == "__main__":
     fault, rank, *words = sys.argv[1:]
-    if os.environ.get("PMI_RANK") == rank:
+    if os.environ.get("PMI_RANK", os.environ.get("RANK")) == rank:
         if fault == "other-words":
             words += ["--seed", "5"]
         elif fault == "other-graph":

@@ -11,6 +11,7 @@ from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.dtypes import DTYPES, WIDE_FLOATS
 from kgrun.graphs.operators.collectives import REDUCED, REDUCTIONS
 from kgrun.runtime.collectives.world import World
+from kgrun.runtime.devices.base import Device
 from kgrun.runtime.session import Session
 from tests.support import graph
 
@@ -95,8 +96,35 @@ def _case(op: str, tensors: list[list[Array]], rank: int, reduction: str, root: 
     return _node(op, reduction, root), tensors, results
 
 
-def check(world: World) -> None:
-    """Run them all twice in one session, and compare."""
+def _pairs(
+    rank: int, size: int, tensors: dict[str, Any], given: dict[str, Array], wanted: dict[str, Array]
+) -> list[dict[str, Any]]:
+    """Everybody sends to the next and hears from the one before; the ends of the chain talk to nobody. Then a ring."""
+    parts = data("float16", (7,), 9, size)
+    kind = {"dtype": "float16", "shape": [7]}
+    tensors |= {"s": {"role": "input", **kind}, "r": dict(kind)}
+    given["s"] = parts[rank]
+    wanted["r"] = parts[rank - 1] if rank else np.zeros(7, np.float16)
+    chain = [
+        {"name": "send", "op": "Send", "inputs": ["s"], "collective": {"peer": "rank + 1"}},
+        {"name": "receive", "op": "Recv", "outputs": ["r"], "collective": {"peer": "rank - 1"}, "after": ["send"]},
+        {"name": "meet", "op": "Barrier", "after": ["receive"]},
+    ]
+    if size == 1:
+        return chain
+    tensors["ring"] = dict(kind)
+    wanted["ring"] = parts[(rank + 1) % size]
+    back, on = {"peer": "(rank + world_size - 1) % world_size"}, {"peer": "(rank + 1) % world_size"}
+    ring: list[dict[str, Any]] = [
+        {"name": "give", "op": "Send", "inputs": ["s"], "collective": back},
+        {"name": "take", "op": "Recv", "outputs": ["ring"], "collective": on},
+    ]
+    ring = ring[::-1] if rank % 2 else ring  # on a GPU a send may wait for its peer
+    return [*chain, ring[0] | {"after": ["meet"]}, ring[1] | {"after": [ring[0]["name"]]}]
+
+
+def check(world: World, device: str | Device = "cpu") -> None:
+    """Run them all twice in one session on `device`, and compare."""
     rank, size = world.info.rank, world.info.size
     nodes, tensors, given, wanted = [], {}, {}, {}
     for i, (node, operands, results) in enumerate(cases(rank, size)):
@@ -107,32 +135,18 @@ def check(world: World) -> None:
             given[name] = own
         wanted |= dict(zip(outputs, results, strict=True))
         nodes.append({"name": f"n{i}", "inputs": inputs, "outputs": outputs, **node})
-    # Everybody sends to the next and hears from the one before; the ends of the chain talk to nobody.
-    parts = data("float16", (7,), 9, size)
-    tensors |= {"s": {"role": "input", "dtype": "float16", "shape": [7]}, "r": {"dtype": "float16", "shape": [7]}}
-    tensors |= {"ring": {"dtype": "float16", "shape": [7]}}
-    given["s"] = parts[rank]
-    wanted["r"] = parts[rank - 1] if rank else np.zeros(7, np.float16)
-    wanted["ring"] = parts[(rank + 1) % size]
-    nodes += [
-        {"name": "send", "op": "Send", "inputs": ["s"], "collective": {"peer": "rank + 1"}},
-        {"name": "receive", "op": "Recv", "outputs": ["r"], "collective": {"peer": "rank - 1"}, "after": ["send"]},
-        {"name": "meet", "op": "Barrier", "after": ["receive"]},
-        {"name": "give", "op": "Send", "inputs": ["s"], "collective": {"peer": "(rank + world_size - 1) % world_size"},
-         "after": ["meet"]},
-        {"name": "take", "op": "Recv", "outputs": ["ring"], "collective": {"peer": "(rank + 1) % world_size"},
-         "after": ["give"]},
-        {"name": "mine", "op": "Shard", "inputs": ["whole"], "outputs": ["part"]},
-    ]  # fmt: skip
+    nodes += _pairs(rank, size, tensors, given, wanted)
+    nodes.append({"name": "mine", "op": "Shard", "inputs": ["whole"], "outputs": ["part"]})
     whole = np.arange(4 * size, dtype=np.int16).reshape(2 * size, 2)
     tensors["whole"] = {"role": "input", "dtype": "int16", "shape": list(whole.shape)}
     given["whole"], wanted["part"] = whole, np.split(whole, size)[rank]
     groups = {"backwards": [f"world_size - 1 - {i}" for i in range(size)]}
     groups["alike"] = [f"rank % 2 + {i}" for i in range(0, size, 2)]
     made = graph(nodes, tensors, list(wanted), groups=groups)
-    for memory in ("planned", "pool", "none") if size == 2 else ("planned",):
-        with Session(made, device="cpu", dims={"rank": rank, "world_size": size}, memory=memory) as session:
-            report = session.run(given, iterations=2, poison=True)
+    for memory in ("planned", "pool", "none") if size < 3 else ("planned",):
+        with Session(made, device=device, dims={"rank": rank, "world_size": size}, memory=memory) as session:
+            world.settle()
+            report = session.run(given, iterations=2, warmup=1, timing="events", poison=True)
         for name, result in wanted.items():
             got = report.outputs[name]
             assert got.dtype == result.dtype, name

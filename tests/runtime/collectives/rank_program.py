@@ -1,4 +1,4 @@
-"""What a rank of a test's job runs: the name of a scenario is its first argument."""
+"""What a rank of a test's job runs, on the device that its argument names (the CPU)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kgrun.runtime.collectives.ranks import ranks_from_environment
 from kgrun.runtime.collectives.world import World, enter
 
 
-def as_rank(scenario: Callable[[World], None]) -> int:
+def as_rank(scenario: Callable[[World, str], None], device: str) -> int:
     """Be a rank, as `kgrun execute` is one."""
     info = ranks_from_environment()
     assert info is not None
     hold(info)
-    world = enter(info, 20.0)
+    world = enter(info, 20.0 if device == "cpu" else 120.0)
     boundary.on_failure(world.fail)
     try:
-        world.greet("a test", "cpu")
-        scenario(world)
+        world.greet("a test", device.partition(":")[0])
+        scenario(world, device)
         world.finish()
     except BaseException as error:
         found = boundary.as_kgrun_error(error)
@@ -39,4 +39,4 @@ def as_rank(scenario: Callable[[World], None]) -> int:
 if __name__ == "__main__":
     from tests.runtime.collectives import operator_cases
 
-    sys.exit(as_rank(operator_cases.check))
+    sys.exit(as_rank(operator_cases.check, *sys.argv[1:] or ["cpu"]))

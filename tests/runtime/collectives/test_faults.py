@@ -41,17 +41,19 @@ SLOW = (
 )
 
 
-def run(fault: str, rank: int, ranks: int, folder: Path) -> tuple[Launched, float]:
+def run(
+    fault: str, rank: int, ranks: int, folder: Path, device: str = "cpu", limit: float = LIMIT, **more: str
+) -> tuple[Launched, float]:
     """`kgrun execute` on ranks one of which has the fault."""
     (folder / "graph.json").write_text(json.dumps(GRAPH))
     other = json.loads(json.dumps(GRAPH))
     other["nodes"][1]["op"] = "Mul"
     (folder / "other.json").write_text(json.dumps(other))
-    words = ["execute", str(folder / "graph.json"), "--device", "cpu", "--iterations", "3"]
+    words = ["execute", str(folder / "graph.json"), "--device", device, "--iterations", "3"]
     words += ["--output-dir", str(folder / "out")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "KGRUN_TEST_MARK": str(folder)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "KGRUN_TEST_MARK": str(folder), **more}
     started = time.monotonic()
-    done = launch([sys.executable, PROGRAM, fault, str(rank), *words], ranks, LIMIT, env)
+    done = launch([sys.executable, PROGRAM, fault, str(rank), *words], ranks, limit, env, mpi=device == "cpu")
     return done, time.monotonic() - started
 
 

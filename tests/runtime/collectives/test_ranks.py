@@ -24,7 +24,7 @@ TORCH = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "host
          RankInfo(5, 6, 2)),
         ({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "0"}, RankInfo(2, 4, 0)),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # a batch script, outside of any step
-        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, RankInfo(0, 1, 0)),
         ({"PMI_RANK": "0", "PMI_SIZE": "1", "KGRUN_RANK_STORE": "127.0.0.1:9", "KGRUN_RANK_TOKEN": "t"},
          RankInfo(0, 1, 0, ("127.0.0.1", 9), hosted=False, token="t")),
     ],

@@ -47,6 +47,8 @@ class FakeDriver:
         self.facts = facts
         self.stream = 7
         self.errors: tuple[type[Exception], ...] = (FakeError,)
+        self.patience: Callable[[Callable[[], bool]], None] = lambda done: None
+        self.hangs = False  # what is waited for never ends
         self.calls: list[str] = []
         self.launches: list[tuple[Any, ...]] = []
         self.memory_of: dict[int, np.ndarray[Any, Any]] = {}
@@ -164,6 +166,7 @@ class FakeDriver:
         return next(self._clock)
 
     def wait(self, mark: Any) -> None:
+        self.patience(lambda: not self.hangs)
         self._enter("wait")
 
     def elapsed_ns(self, start: Any, end: Any) -> int:
@@ -171,6 +174,7 @@ class FakeDriver:
         return int(end - start)
 
     def synchronize(self) -> None:
+        self.patience(lambda: not self.hangs)
         self._enter("synchronize")
 
     def activate(self) -> None:

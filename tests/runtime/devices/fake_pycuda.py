@@ -104,6 +104,9 @@ class FakePyCuda(types.ModuleType):
             def synchronize(self) -> None:
                 fake.call("synchronize")
 
+            def is_done(self) -> bool:
+                return True
+
         class Allocation(Owned):
             def __int__(self) -> int:
                 return 4_096 + 512 * int(self.name.removeprefix("alloc"))

@@ -81,9 +81,12 @@ def test_S86_planned_results_are_one_block_and_static_where_one_is_an_output() -
     assert by_name["w"].memory_class == "parameter"  # its bytes are its own (B6)
 
 
-def test_a_rank_alone_copies() -> None:
-    made = lower(bind(graph([node("a", ["x"], ["y"], op="AllReduce")], X, ["y"])), "cpu")
-    assert [type(step.work) for step in made.steps] == [Copy]
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_rank_alone_has_the_same_program(target: str) -> None:
+    made = lower(bind(graph([node("a", ["x"], ["y"], op="AllReduce")], X, ["y"])), target)
+    (step,) = made.steps
+    assert isinstance(step.work, LibraryCall)
+    assert (step.work.routine, step.work.config["members"]) == ("all_reduce", [0])
 
 
 def test_a_result_that_only_the_root_has_is_cleared_elsewhere() -> None:
