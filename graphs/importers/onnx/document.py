@@ -143,7 +143,7 @@ def _needed(body: Body) -> list[Emitted]:
         if not any(id(value) in wanted for value in node.outputs):
             continue
         node.outputs = [value if id(value) in wanted else None for value in node.outputs]
-        if not node.bodies:
+        if not node.bodies and not lookup(node.op).any_outputs:
             while len(node.outputs) > lookup(node.op).outputs[0] and node.outputs[-1] is None:
                 node.outputs.pop()
         wanted.update(id(value) for value in node.inputs)

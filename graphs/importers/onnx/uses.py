@@ -118,10 +118,14 @@ class Use:
         self._parts += 1
         return inline(f"{self.name}/{self._parts}", dtype, shape, elements)
 
-    def part(self, op: str, inputs: Sequence[Value | None], outputs: int = 1, **attributes: Any) -> Value:
-        """The first result of a kgrun node that does a part of the work."""
+    def part(self, op: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
+        """The result of a kgrun node that does a part of the work."""
+        return self.parts(op, inputs, 1, **attributes)[0]
+
+    def parts(self, op: str, inputs: Sequence[Value | None], outputs: int, **attributes: Any) -> list[Value]:
+        """The results of a kgrun node that does a part of the work."""
         self._parts += 1
-        return self.emitter.op(op, inputs, attributes, outputs, f"{self.name}/{op}_{self._parts}")[0]
+        return self.emitter.op(op, inputs, attributes, outputs, f"{self.name}/{op}_{self._parts}")
 
     def result(
         self, inputs: Sequence[Value | None], attributes: Mapping[str, Any] | None = None, op: str | None = None
@@ -132,9 +136,11 @@ class Use:
 
         op = op or self.op
         given = self.attributes if attributes is None else dict(attributes)
-        if op in all_schemas():
-            given = for_schema(all_schemas()[op], given, self.defaults, self.path)
-        return self.emitter.op(op, inputs, given, self.outputs, self.name)
+        schema, outputs = all_schemas().get(op), self.outputs
+        if schema is not None:
+            given = for_schema(schema, given, self.defaults, self.path)
+            outputs = len(self.wanted) if schema.any_outputs else outputs
+        return self.emitter.op(op, inputs, given, outputs, self.name)
 
     @property
     def defaults(self) -> dict[str, Any]:

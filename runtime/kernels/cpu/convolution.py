@@ -1,6 +1,7 @@
 """Conv in numpy: one product for 1×1, unfolded windows times weights otherwise; depthwise is in `depthwise`.
 
-Windows are unfolded a band of output rows at a time, so that scratch stays within a few MiB whatever the image.
+Windows are unfolded a band of output rows at a time, or several small images at a time, so that scratch stays within a
+few MiB whatever the images.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _BAND_BYTES = 4 << 20
+_SMALL = 128  # output places of an image whose product alone would read the weights for little
 
 
 @on_cpu("Conv")
@@ -31,7 +33,7 @@ def conv(call: OpCall) -> HostFunction:
     """Conv of any rank and group, accumulated in float32 (float64 for float64)."""
     window, group = conv_window(call), call.attributes["group"]
     narrow = compute_dtype(call.input(0).dtype) != call.input(0).dtype
-    apply = method(call.input(1).shape, window, group)
+    apply = method(call.input(1).shape, window, group, call.input(0).shape[0])
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         x, weight = inputs[0], inputs[1]
@@ -50,10 +52,12 @@ def conv(call: OpCall) -> HostFunction:
     return run
 
 
-def method(weight: tuple[int, ...], window: Window, group: int) -> Method:
-    """The way that suits a weight of this shape."""
+def method(weight: tuple[int, ...], window: Window, group: int, batch: int = 1) -> Method:
+    """The way that suits a weight of this shape, and so many images."""
     if weight[1] == 1 and group > 1:
         return depthwise(window, group)
+    if batch > 1 and prod(window.output) < _SMALL:
+        return _together(window, group)
     plain = set(window.kernel) <= {1} and not any((*window.begin, *window.end))
     return _pointwise(window, group) if plain else _unfolded(window, group)
 
@@ -91,5 +95,29 @@ def _unfolded(window: Window, group: int) -> Method:
             np.matmul(matrices, columns.reshape(group, matrices.shape[2], (last - first) * row), out=target)
             if bias is not None:
                 target += bias.reshape(group, filters, 1)
+
+    return apply
+
+
+def _together(window: Window, group: int) -> Method:
+    """One product for as many small images as fit in scratch, side by side."""
+    taps, places = prod(window.kernel), prod(window.output)
+
+    def apply(x: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        source = padded(x, window).swapaxes(0, 1)
+        batch, channels, filters = x.shape[0], x.shape[1], weight.shape[0] // group
+        matrices = weight.reshape(group, filters, -1)
+        several = max(1, min(batch, _BAND_BYTES // max(channels * taps * places * x.itemsize, 1)))
+        scratch = np.empty(channels * taps * several * places, x.dtype)
+        result = out.reshape(batch, group, filters, places)
+        for first in range(0, batch, several):
+            last = min(first + several, batch)
+            columns = scratch[: channels * taps * (last - first) * places]
+            unfolded = columns.reshape(channels, taps, last - first, *window.output)
+            for tap, place in enumerate(tap_slices(window)):
+                unfolded[:, tap] = source[(slice(None), slice(first, last), *place)]
+            products = np.matmul(matrices, columns.reshape(group, matrices.shape[2], (last - first) * places))
+            result[first:last] = products.reshape(group, filters, last - first, places).transpose(2, 0, 1, 3)
+        add_bias(out, bias)
 
     return apply

@@ -171,7 +171,7 @@ def conv(call: OpCall) -> HostFunction:
     first, second = conv_operands(call)
     linear, weight = call.op == "QLinearConv", call.input(second).shape
     work = _exact(prod(weight[1:]))
-    apply = method(call.input(second).shape, quantized_window(call), call.attributes["group"])
+    apply = method(call.input(second).shape, quantized_window(call), call.attributes["group"], call.input(0).shape[0])
     spatial = (1,) * (len(weight) - 2)
 
     def by_filter(array: Array | None) -> Array | None:

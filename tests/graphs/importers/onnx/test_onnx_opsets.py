@@ -125,3 +125,20 @@ def test_an_attribute_at_its_default_may_be_one_that_kgrun_has_not(model: Path) 
 def test_numbers_are_written_with_few_digits(model: Path) -> None:
     save_text(model, "g (float[2] x) => (float[2] y) { y = LeakyRelu<alpha = 0.1>(x) }")
     assert onnx_graph(model).nodes[0].attributes == {"alpha": 0.1}  # type: ignore[union-attr]
+
+
+UNREAD = {
+    "sizes as an attribute": (11, "a, b, c = Split<axis = 0, split = [1, 2, 3]>(x)"),
+    "even parts by their number": (13, "a, b, c = Split<axis = 0>(x)"),
+    "sizes as an input": (13, "s = Constant<value_ints = [1, 2, 3]>() \n a, b, c = Split<axis = 0>(x, s)"),
+    "a number of parts": (21, "a, b, c = Split<axis = 0, num_outputs = 3>(x)"),
+}
+
+
+@pytest.mark.parametrize("read", ["a", "b", "c"])
+@pytest.mark.parametrize("name", UNREAD)
+@pytest.mark.parametrize("extent", ["6", "n"])
+def test_parts_of_a_split_that_nothing_reads_still_count(model: Path, name: str, read: str, extent: str) -> None:
+    opset, text = UNREAD[name]
+    save_text(model, f"g (float[{extent}, 4] x) => (float[a, b] y) {{ {text} \n y = Relu({read}) }}", opset)
+    agree(model, {"x": floats(6, 4)})

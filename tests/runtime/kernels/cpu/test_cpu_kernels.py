@@ -258,6 +258,18 @@ def test_large_images_are_walked_in_parts(strides: list[int], group: int, channe
     check_conv(x, weight, bias, group, strides=strides, pads=[1, 2, 0, 1], dilations=[2, 1])
 
 
+@pytest.mark.parametrize(("group", "weight"), [(1, (5, 6, 3)), (3, (6, 2, 1)), (2, (4, 3, 3))])
+@pytest.mark.parametrize("budget", [1, 600, 1 << 20])
+def test_small_images_share_a_product(
+    group: int, weight: tuple[int, ...], budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them fit in scratch at a time, the last ones too."""
+    monkeypatch.setattr("kgrun.runtime.kernels.cpu.convolution._BAND_BYTES", budget)
+    rng = np.random.default_rng(3)
+    x, w, bias = (rng.standard_normal(shape) for shape in ((7, 6, 9), weight, weight[:1]))
+    check_conv(x, w, bias, group, pads=[weight[2] // 2] * 2, strides=[2])
+
+
 @settings(max_examples=80, deadline=None)
 @given(window_cases(), st.integers(0, 1), st.integers(0, 1))
 def test_pooling_is_a_statistic_of_windows(
