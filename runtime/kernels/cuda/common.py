@@ -67,9 +67,9 @@ def cuda_file(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
-def code(entry: str, text: str) -> KernelCode:
-    """A generated source with its one kernel."""
-    return KernelCode(text, None, "cuda", f"kgrun:{entry}.cu", entry)
+def code(entry: str, text: str, options: tuple[str, ...] = ()) -> KernelCode:
+    """A generated source with its one kernel, and options of its compilation."""
+    return KernelCode(text, None, "cuda", f"kgrun:{entry}.cu", entry, options)
 
 
 def integers(values: Sequence[int]) -> Value:

@@ -74,11 +74,10 @@ def expected(call: OpCall, inputs: Sequence[Array | None]) -> list[Array]:
 
 
 @cache
-def module(source: str, label: str, checks: frozenset[str]) -> PtxModule:
+def module(source: str, label: str, options: tuple[str, ...], checks: frozenset[str]) -> PtxModule:
     """The source as PTX, ready for the engine."""
-    return load_ptx(
-        compile_cuda(source, name=label, arch="sm_80", kind="ptx").image.decode(), name=label, checks=checks
-    )
+    compiled = compile_cuda(source, name=label, arch="sm_80", kind="ptx", options=options)
+    return load_ptx(compiled.image.decode(), name=label, checks=checks)
 
 
 class Memory:
@@ -153,7 +152,7 @@ def run_lowered(
 
 
 def _launch(work: KernelCall, memory: Memory, checks: frozenset[str]) -> None:
-    kernel = module(str(work.code.text), work.code.label, checks).kernel(work.code.entry)
+    kernel = module(str(work.code.text), work.code.label, work.code.options, checks).kernel(work.code.entry)
     args = [Pointer(0) if isinstance(arg, Operand) else arg for arg in work.args]
     rows = layout(args)
     block = bytearray(rows[-1].offset + rows[-1].size)

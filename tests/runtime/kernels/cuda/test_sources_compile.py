@@ -47,7 +47,7 @@ def fault_of(pair: tuple[OpCall, KernelCall], arch: str) -> str | None:
     """Why a launch cannot work: its source, its arguments, its limits; None when it can."""
     call, work = pair
     try:
-        compiled = compile_cuda(str(work.code.text), name=work.code.label, arch=arch)
+        compiled = compile_cuda(str(work.code.text), name=work.code.label, arch=arch, options=work.code.options)
     except CompileError as error:
         return f"{call.op} {call.node}: {error.message}"
     facts = read_cubin(compiled.image)[work.code.entry]
