@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -84,8 +85,9 @@ def _describe(
     """Run a graph of GPU kernels from one file: check it, plan its memory, execute it, report what it cost."""
 
 
+@cache
 def application() -> Any:
-    """The click group of the whole program."""
+    """The click group of the whole program, one for the process: to build options takes longer than to read them."""
     app = typer.Typer(name=PROGRAM, cls=LazyCommands, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(context_settings=HELP)(_describe)
     return typer.main.get_command(app)

@@ -20,6 +20,8 @@ _MAGIC = b"KGCACHE\x01"
 _HEADER = struct.Struct("<8sQ32s")  # magic, payload length, sha256 of the payload
 _TEMPORARY_PREFIX = ".tmp-"
 _ABANDONED_AFTER_S = 3600.0
+_FOLDERS = 256
+_unwatched: dict[Path, int] = {}  # bytes that may be put before entries are counted again, by cache
 
 
 def default_directory() -> Path:
@@ -49,6 +51,10 @@ class CompileCache:
     Safe for any number of processes: an entry is written to a temporary file and moved into place, and
     every read checks length and digest, so that a reader sees a whole entry or none. Where the directory
     cannot be written, `get` finds nothing and `put` does nothing.
+
+    Entries lie in 256 folders by the first byte of their key. A digest's first byte is uniform, so `put` looks into
+    its own folder only, and into all of them where that one suggests that half of the limit is used: the first time,
+    and again when this process has filled a quarter of the room that there was.
     """
 
     directory: Path
@@ -77,12 +83,13 @@ class CompileCache:
             self._replace(path, payload)
         except OSError:
             return False
-        self._evict(keep=path)
+        with contextlib.suppress(OSError):
+            self._evict(path, _HEADER.size + len(payload))
         return True
 
     def size_bytes(self) -> int:
         """Bytes of all entries on disk."""
-        return sum(size for _, size, _ in self._entries())
+        return sum(size for _, size, _ in _entries(self.directory.glob("??/*")))
 
     def _path(self, key: str) -> Path:
         return self.directory / key[:2] / f"{key[2:]}.bin"
@@ -99,38 +106,47 @@ class CompileCache:
                 os.unlink(temporary)
             raise
 
-    def _entries(self) -> list[tuple[float, int, Path]]:
-        """(last use, size, path) of every entry; temporary files that nobody finished are removed on the
-        way."""
-        entries = []
-        abandoned = time.time() - _ABANDONED_AFTER_S
-        for path in self.directory.glob("??/*"):
-            try:
-                status = path.stat()
-                if not path.name.startswith(_TEMPORARY_PREFIX):
-                    entries.append((status.st_mtime, status.st_size, path))
-                elif status.st_mtime < abandoned:
-                    path.unlink()
-            except OSError:
-                continue  # another process was faster
-        return entries
+    def _evict(self, keep: Path, size: int) -> None:
+        if sum(each for _, each, _ in _entries(keep.parent.glob("*"))) * _FOLDERS <= self.limit_bytes // 2:
+            return
+        _unwatched[self.directory] = _unwatched.get(self.directory, 0) - size
+        if _unwatched[self.directory] >= 0:
+            return
+        entries = _entries(self.directory.glob("??/*"))
+        total = sum(each for _, each, _ in entries)
+        if total > self.limit_bytes:
+            target = self.limit_bytes * 9 // 10  # some slack, or every further put would scan and evict again
+            total -= _remove_oldest(entries, total - target, keep)
+        _unwatched[self.directory] = max(self.limit_bytes - total, 0) // 4  # other processes fill the cache too
 
-    def _evict(self, keep: Path) -> None:
+
+def _remove_oldest(entries: list[tuple[float, int, Path]], excess: int, keep: Path) -> int:
+    """Remove entries, the least recently used first, until `excess` bytes are gone; returns how many are."""
+    gone = 0
+    for _, size, path in sorted(entries):
+        if gone >= excess:
+            break
+        if path != keep:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            gone += size
+    return gone
+
+
+def _entries(paths: Iterable[Path]) -> list[tuple[float, int, Path]]:
+    """(last use, size, path) of every entry; temporary files that nobody finished are removed on the way."""
+    entries = []
+    abandoned = time.time() - _ABANDONED_AFTER_S
+    for path in paths:
         try:
-            entries = self._entries()
+            status = path.stat()
+            if not path.name.startswith(_TEMPORARY_PREFIX):
+                entries.append((status.st_mtime, status.st_size, path))
+            elif status.st_mtime < abandoned:
+                path.unlink()
         except OSError:
-            return
-        total = sum(size for _, size, _ in entries)
-        if total <= self.limit_bytes:
-            return
-        target = self.limit_bytes * 9 // 10  # some slack, or every further put would scan and evict again
-        for _, size, path in sorted(entries):
-            if total <= target:
-                return
-            if path != keep:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-                total -= size
+            continue  # another process was faster
+    return entries
 
 
 def default_cache() -> CompileCache:

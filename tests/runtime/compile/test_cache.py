@@ -49,6 +49,28 @@ def test_the_least_recently_used_entries_go_first(tmp_path: Path) -> None:
     assert cache.size_bytes() <= 5_000
 
 
+def test_a_put_looks_into_one_folder_while_the_cache_is_far_from_full(tmp_path: Path) -> None:
+    cache = CompileCache(tmp_path, limit_bytes=1 << 20)
+    keys = [f"{first:02x}" + "0" * 62 for first in range(256)]
+    for key in keys[:-1]:
+        cache.put(key, bytes(1_500))
+    elsewhere = tmp_path / keys[0][:2] / ".tmp-old"
+    elsewhere.write_bytes(b"")
+    os.utime(elsewhere, (0, 0))  # removed by whoever looks there
+    cache.put(keys[-1], bytes(1_500))
+    assert elsewhere.exists()
+    cache.put("ff" + "1" * 62, bytes(1_500))  # two in one folder of 256 suggest 770 kB: all are counted
+    assert not elsewhere.exists()
+    assert all(cache.get(key) for key in keys)
+
+
+def test_many_small_entries_stay_within_the_limit(tmp_path: Path) -> None:
+    cache = CompileCache(tmp_path, limit_bytes=50_000)
+    for index in range(500):
+        cache.put(digest_key([str(index)]), bytes(200))
+    assert 40_000 < cache.size_bytes() <= 50_000
+
+
 def test_abandoned_temporary_files_are_removed(tmp_path: Path) -> None:
     cache = CompileCache(tmp_path)
     cache.put(KEY, b"x")
