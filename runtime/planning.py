@@ -16,7 +16,7 @@ from kgrun.runtime.program import Program
 if TYPE_CHECKING:
     from kgrun.runtime.memory.offload.records import OffloadMode
     from kgrun.runtime.memory.offload.times import DeviceProfile
-    from kgrun.runtime.memory.plan import MemoryMode
+    from kgrun.runtime.memory.plan_types import MemoryMode
 
 
 @dataclass(frozen=True, slots=True)

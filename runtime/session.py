@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from kgrun.runtime.dump import DumpConfig
     from kgrun.runtime.memory.offload.records import OffloadMode
     from kgrun.runtime.memory.offload.times import DeviceProfile
-    from kgrun.runtime.memory.plan import MemoryMode
-    from kgrun.runtime.memory.plan_types import MemoryPlan
+    from kgrun.runtime.memory.plan_types import MemoryMode, MemoryPlan
     from kgrun.runtime.sharing import Sharing
 
 Streams = Literal["file", "auto"]

@@ -141,6 +141,8 @@ def range_text(array: np.ndarray[Any, Any]) -> str:
     """`min … max, mean` over the finite elements, and how many are not finite."""
     import numpy as np
 
+    if array.dtype.kind in "fiu" and np.isfinite(array).all():
+        return f"{float(array.min()):.6g} … {float(array.max()):.6g}, mean {array.mean(dtype=np.float64):.6g}"
     wide = array.astype(np.float64).reshape(-1)
     good = wide[np.isfinite(wide)]
     text = f"{good.min():.6g} … {good.max():.6g}, mean {good.mean():.6g}" if good.size else "nothing finite"

@@ -9,20 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
-from kgrun.graphs.errors import InternalError, UsageError
-from kgrun.runtime.memory.alignment import ALIGNMENT, COMM_GUARD, Padding, held_bytes
+from kgrun.graphs.errors import UsageError
+from kgrun.runtime.memory.alignment import COMM_GUARD, Padding, held_bytes
 from kgrun.runtime.memory.lifetimes import Lifetimes, lifetimes
-from kgrun.runtime.memory.limit import check_limit
-from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, peak_section, verify
-from kgrun.runtime.memory.plan_cache import DEFAULT_MIN_KERNELS, pack_cached
-from kgrun.runtime.memory.plan_types import MemoryPlan, Placement, PoolPlan
-from kgrun.runtime.memory.solve import solve
+from kgrun.runtime.memory.plan_types import DEFAULT_MIN_KERNELS, MemoryMode, MemoryPlan, Packed, Placement
 from kgrun.runtime.program import Buffer, MemoryClass, Program
-from kgrun.runtime.streams import conflicts, plan_streams
 
-MemoryMode = Literal["planned", "pool", "none"]
 PLANNERS = ("auto", "skyline", "exact", "greedy-size", "best-fit", "first-fit", "somas", "none")
 
 # Inputs and parameters in the graph's order, constants in the order of their names (S26), outputs last (S32).
@@ -69,53 +62,42 @@ def plan_memory(
     if planner not in PLANNERS:
         raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
     if mode == "pool" or pool_unit is not None:
-        from kgrun.runtime.memory.pool.plan import check_pool_options, plan_pool, workload
+        from kgrun.runtime.memory.pool.plan import check_pool_options
 
         check_pool_options(mode, planner, max_chunk, pool_unit)
     lives = lifetimes(program)
     static, dynamic, static_groups, dynamic_groups = _split(program, lives)
     placements, static_bytes = _place_static(static, static_groups, len(program.steps), padding, guard)
-    problem = packing_problem(
-        dynamic,
-        lives,
-        dynamic_groups,
-        max_chunk=max_chunk,
-        padding=padding,
-        guard=guard or (COMM_GUARD if comm_guard else 0),
-        guard_all=guard > 0,
-        conflicting=_conflicts(program, dynamic, lives),
-    )
-    pool: PoolPlan | None = None
-    note: str | None = None
-    if mode == "pool":
+    packed = Packed("none" if mode == "none" else planner)
+    if dynamic or mode == "pool" or (memory_limit is not None and static_bytes > memory_limit):
+        from kgrun.runtime.memory.dynamic import Request, pack_dynamic
+
         apart = guard or (COMM_GUARD if comm_guard else 0)
-        work = workload(program, dynamic, dynamic_groups, padding, apart, guard_all=guard > 0)
-        packing, pool = plan_pool(work, problem, static_bytes=static_bytes, limit=memory_limit, unit=pool_unit)
-    else:
-        enough = memory_limit if enough is None else enough
-        capacity = None if enough is None else max(enough - static_bytes, 0)
-        method = "none" if mode == "none" else planner
-        options = PackOptions(method=method, time_limit=time_limit, capacity=capacity)
-        outcome = pack_cached(problem, options, solve, cache_dir, kernels=len(program.steps), minimum=cache_minimum)
-        packing, note = outcome.packing, outcome.note
-    _verify(problem, packing)
-    placements += _dynamic_placements(dynamic, lives, packing, padding)
+        most = memory_limit if enough is None or mode == "pool" else enough
+        request = Request(
+            mode, planner, most, time_limit, max_chunk, pool_unit, padding, apart, guard > 0, cache_dir, cache_minimum
+        )
+        packed = pack_dynamic(program, lives, dynamic, dynamic_groups, static_bytes, request)
+    placements += packed.placements
     placements.sort(key=lambda p: p.buffer)
     plan = MemoryPlan(
         placements=tuple(placements),
         static_bytes=static_bytes,
-        dynamic_bytes=packing.height,
-        lower_bound_bytes=packing.lower_bound,
+        dynamic_bytes=packed.nbytes,
+        lower_bound_bytes=packed.lower_bound,
         no_reuse_bytes=sum(held_bytes(b.nbytes, padding) for b in dynamic),
-        optimal=packing.optimal,
-        planner=packing.method,
+        optimal=packed.optimal,
+        planner=packed.planner,
         plan_ns=time.perf_counter_ns() - started,
-        peak_step=peak_section(problem).time if dynamic else None,
-        note=note,
-        pool=pool,
+        peak_step=packed.peak_step,
+        note=packed.note,
+        pool=packed.pool,
     )
     if memory_limit is not None and plan.peak_bytes > memory_limit:
-        check_limit(program, plan, problem, memory_limit, time_limit)
+        from kgrun.runtime.memory.limit import check_limit
+
+        assert packed.problem is not None
+        check_limit(program, plan, packed.problem, memory_limit, time_limit)
     return plan
 
 
@@ -187,88 +169,3 @@ def _place_static(
             offset += aligned
         offset += guard
     return placements, offset
-
-
-def packing_problem(
-    buffers: Sequence[Buffer],
-    lives: Lifetimes,
-    groups: Sequence[Sequence[int]] = (),
-    *,
-    max_chunk: int | None = None,
-    padding: Padding = "plain",
-    guard: int = 0,
-    guard_all: bool = False,
-    conflicting: Sequence[tuple[int, int]] = (),
-) -> Problem:
-    """The packing problem of dynamic buffers: times are steps, lives half-open, offsets multiples of the alignment.
-
-    `guard` bytes stay free before and after each contiguous group and each communication buffer, with `guard_all` each
-    buffer. `conflicting` pairs
-    must not share bytes although their lives are apart: several streams run side by side.
-    """
-    position = {b.index: i for i, b in enumerate(buffers)}
-    grouped = {i for members in groups for i in members}
-    guarded = [b for b in buffers if guard_all or b.memory_class is MemoryClass.COMMUNICATION]
-    alone = [(b.index,) for b in guarded if b.index not in grouped]
-    return Problem(
-        lower=[lives.first[b.index] for b in buffers],
-        upper=[(b.lives[0][1] if b.lives else lives.last[b.index]) + 1 for b in buffers],
-        extra_intervals={
-            position[b.index]: [(first, last + 1) for first, last in b.lives[1:]] for b in buffers if len(b.lives) > 1
-        },
-        size=[held_bytes(b.nbytes, padding) for b in buffers],
-        ids=[b.name for b in buffers],
-        alignment=ALIGNMENT,
-        groups=[
-            Group(tuple(position[i] for i in members), before=guard, after=guard)
-            for members in (*groups, *(alone if guard else ()))
-        ],
-        persistent=[position[b.index] for b in buffers if b.no_reuse],
-        max_chunk=max_chunk,
-        extra_conflicts=conflicting,
-    )
-
-
-def _conflicts(program: Program, buffers: Sequence[Buffer], lives: Lifetimes) -> list[tuple[int, int]]:
-    """Pairs that conflict although list order keeps their lives apart: with more than one stream (S53, S58).
-
-    Happens-before never orders what overlaps in list order, so these come on top of the overlapping lives.
-    """
-    if len({step.stream for step in program.steps}) < 2:
-        return []
-    indices = [b.index for b in buffers]
-    return [
-        (i, j)
-        for i, j in conflicts(program, plan_streams(program), indices)
-        if lives.last[indices[i]] < lives.first[indices[j]] or lives.last[indices[j]] < lives.first[indices[i]]
-    ]
-
-
-def _dynamic_placements(
-    buffers: Sequence[Buffer], lives: Lifetimes, packing: Packing, padding: Padding
-) -> list[Placement]:
-    return [
-        Placement(
-            b.index,
-            b.name,
-            b.memory_class,
-            "dynamic",
-            offset,
-            b.nbytes,
-            held_bytes(b.nbytes, padding),
-            lives.first[b.index],
-            lives.last[b.index],
-            b.lives if len(b.lives) > 1 else (),
-        )
-        for b, offset in zip(buffers, packing.offsets, strict=True)
-    ]
-
-
-def _verify(problem: Problem, packing: Packing) -> None:
-    violations = verify(problem, packing.offsets)
-    if violations:
-        raise InternalError(
-            f"the memory plan is wrong: {violations[0]}",
-            code="KG101",
-            help="please report this graph; --planner greedy-size or --memory none may run it meanwhile",
-        )

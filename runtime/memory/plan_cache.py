@@ -20,9 +20,9 @@ from typing import Literal
 from kgrun.runtime.memory.packing.problem import Problem
 from kgrun.runtime.memory.packing.result import Packing, PackOptions
 from kgrun.runtime.memory.packing.verify import verify
+from kgrun.runtime.memory.plan_types import DEFAULT_MIN_KERNELS
 
 PLAN_FORMAT = 1  # of the entries and of what the packing makes of a problem; raise it when either changes
-DEFAULT_MIN_KERNELS = 2000  # below this planning is faster than it is worth keeping
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kgrun.runtime.memory.alignment import ALIGNMENT
 from kgrun.runtime.program import MemoryClass
 
+if TYPE_CHECKING:
+    from kgrun.runtime.memory.packing import Problem
+
 Space = Literal["static", "dynamic"]
+MemoryMode = Literal["planned", "pool", "none"]
+
+DEFAULT_MIN_KERNELS = 2000  # below this planning is faster than it is worth keeping
 
 UNPLANNED = "single"  # stands for the planner where there was none
 
@@ -84,6 +90,26 @@ class PoolPlan:
     peak_step: int | None
     kept: tuple[str, ...]
     attempts: tuple[PoolAttempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Dynamic memory as it was packed; by default none, which every planner packs.
+
+    Attributes:
+        nbytes, lower_bound: of the region.
+        problem: what was packed; None for nothing.
+    """
+
+    planner: str
+    placements: tuple[Placement, ...] = ()
+    nbytes: int = 0
+    lower_bound: int = 0
+    optimal: bool = True
+    peak_step: int | None = None
+    note: str | None = None
+    pool: PoolPlan | None = None
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True)

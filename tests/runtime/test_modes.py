@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime import Session
-from kgrun.runtime.memory.plan import PLANNERS, MemoryMode
+from kgrun.runtime.memory.plan import PLANNERS
+from kgrun.runtime.memory.plan_types import MemoryMode
 from kgrun.runtime.report import RunReport
 from tests.graphs.random_graphs import random_graph
 

@@ -96,8 +96,8 @@ def test_an_unknown_planner_is_a_usage_error() -> None:
 
 
 def test_the_verifier_refuses_a_plan_that_shares_live_bytes() -> None:
+    from kgrun.runtime.memory.dynamic import packing_problem
     from kgrun.runtime.memory.lifetimes import lifetimes
-    from kgrun.runtime.memory.plan import packing_problem
 
     nodes, tensors = chain_of(3)
     made = program(nodes, tensors, ["t2"])
