@@ -66,57 +66,72 @@ def plan_memory(
         DoesNotFit: the plan exceeds `memory_limit`.
     """
     started = time.perf_counter_ns()
-    if planner not in PLANNERS:
-        raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
-    if mode == "pool" or pool_unit is not None:
-        from kgrun.runtime.memory.pool.plan import check_pool_options, plan_pool, workload
-
-        check_pool_options(mode, planner, max_chunk, pool_unit)
+    _check_choice(mode, planner, max_chunk, pool_unit)
     lives = lifetimes(program)
-    static, dynamic, static_groups, dynamic_groups = _split(program, lives)
+    static, dynamic, static_groups, groups = _split(program, lives)
     placements, static_bytes = _place_static(static, static_groups, len(program.steps), padding, guard)
+    apart, every = guard or (COMM_GUARD if comm_guard else 0), guard > 0
+    pairs = _conflicts(program, dynamic, lives)
     problem = packing_problem(
-        dynamic,
-        lives,
-        dynamic_groups,
-        max_chunk=max_chunk,
-        padding=padding,
-        guard=guard or (COMM_GUARD if comm_guard else 0),
-        guard_all=guard > 0,
-        conflicting=_conflicts(program, dynamic, lives),
+        dynamic, lives, groups, max_chunk=max_chunk, padding=padding, guard=apart, guard_all=every, conflicting=pairs
     )
-    pool: PoolPlan | None = None
-    note: str | None = None
+    pool, note = None, None
     if mode == "pool":
-        apart = guard or (COMM_GUARD if comm_guard else 0)
-        work = workload(program, dynamic, dynamic_groups, padding, apart, guard_all=guard > 0)
+        from kgrun.runtime.memory.pool.plan import plan_pool, workload
+
+        work = workload(program, dynamic, groups, padding, apart, guard_all=every)
         packing, pool = plan_pool(work, problem, static_bytes=static_bytes, limit=memory_limit, unit=pool_unit)
     else:
-        enough = memory_limit if enough is None else enough
-        capacity = None if enough is None else max(enough - static_bytes, 0)
-        method = "none" if mode == "none" else planner
-        options = PackOptions(method=method, time_limit=time_limit, capacity=capacity)
+        options = _search(mode, planner, time_limit, memory_limit if enough is None else enough, static_bytes)
         outcome = pack_cached(problem, options, solve, cache_dir, kernels=len(program.steps), minimum=cache_minimum)
         packing, note = outcome.packing, outcome.note
     _verify(problem, packing)
     placements += _dynamic_placements(dynamic, lives, packing, padding)
-    placements.sort(key=lambda p: p.buffer)
-    plan = MemoryPlan(
-        placements=tuple(placements),
-        static_bytes=static_bytes,
-        dynamic_bytes=packing.height,
-        lower_bound_bytes=packing.lower_bound,
-        no_reuse_bytes=sum(held_bytes(b.nbytes, padding) for b in dynamic),
-        optimal=packing.optimal,
-        planner=packing.method,
-        plan_ns=time.perf_counter_ns() - started,
-        peak_step=peak_section(problem).time if dynamic else None,
-        note=note,
-        pool=pool,
-    )
+    plan = _plan(placements, static_bytes, packing, problem, pool, note, started)
     if memory_limit is not None and plan.peak_bytes > memory_limit:
         check_limit(program, plan, problem, memory_limit, time_limit)
     return plan
+
+
+def _check_choice(mode: MemoryMode, planner: str, max_chunk: int | None, pool_unit: int | None) -> None:
+    """Raises UsageError where a planner has no such name, or the options of a pool do not go together."""
+    if planner not in PLANNERS:
+        raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
+    if mode == "pool" or pool_unit is not None:
+        from kgrun.runtime.memory.pool.plan import check_pool_options
+
+        check_pool_options(mode, planner, max_chunk, pool_unit)
+
+
+def _search(mode: MemoryMode, planner: str, time_limit: float, enough: int | None, static_bytes: int) -> PackOptions:
+    """How to look for offsets: until static and dynamic memory take `enough` bytes together, or the time is up."""
+    capacity = None if enough is None else max(enough - static_bytes, 0)
+    return PackOptions(method="none" if mode == "none" else planner, time_limit=time_limit, capacity=capacity)
+
+
+def _plan(
+    placements: Sequence[Placement],
+    static_bytes: int,
+    packing: Packing,
+    problem: Problem,
+    pool: PoolPlan | None,
+    note: str | None,
+    started: int,
+) -> MemoryPlan:
+    """What was found, as a plan; `started` is when the search for it began, in nanoseconds."""
+    return MemoryPlan(
+        placements=tuple(sorted(placements, key=lambda p: p.buffer)),
+        static_bytes=static_bytes,
+        dynamic_bytes=packing.height,
+        lower_bound_bytes=packing.lower_bound,
+        no_reuse_bytes=sum(problem.size),
+        optimal=packing.optimal,
+        planner=packing.method,
+        plan_ns=time.perf_counter_ns() - started,
+        peak_step=peak_section(problem).time if problem.size else None,
+        note=note,
+        pool=pool,
+    )
 
 
 Groups = list[list[int]]
