@@ -17,7 +17,8 @@ from kgrun.runtime.program import MemoryClass
 
 if TYPE_CHECKING:
     from kgrun.runtime.eager.body import Body
-    from kgrun.runtime.eager.executor import Executor, Frame
+    from kgrun.runtime.eager.executor import Executor
+    from kgrun.runtime.eager.frame import Frame
 
 Results = list["Tensor | None"]
 

@@ -15,7 +15,8 @@ from kgrun.runtime.program import MemoryClass
 
 if TYPE_CHECKING:
     from kgrun.runtime.eager.body import NodeProgram
-    from kgrun.runtime.eager.executor import Executor, Frame
+    from kgrun.runtime.eager.executor import Executor
+    from kgrun.runtime.eager.frame import Frame
 
 
 def run_dynamic(

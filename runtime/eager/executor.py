@@ -19,10 +19,11 @@ from kgrun.runtime.culprit import blame
 from kgrun.runtime.eager import control
 from kgrun.runtime.eager.body import Body, NodeProgram
 from kgrun.runtime.eager.dynamic import run_dynamic
+from kgrun.runtime.eager.frame import Frame
 from kgrun.runtime.eager.record import Recorder
 from kgrun.runtime.eager.store import Block, Store, Tensor
 from kgrun.runtime.host_data import host_array
-from kgrun.runtime.program import Copy, MemoryClass, Pointer, Step
+from kgrun.runtime.program import Buffer, Copy, MemoryClass, Pointer, Step
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.tensors import Role
@@ -30,29 +31,6 @@ if TYPE_CHECKING:
     from kgrun.runtime.devices.base import Device, PreparedStep
 
 Array = np.ndarray[Any, Any]
-
-
-class Frame:
-    """One pass through a body: the tensors that are still needed, each held once by its name.
-
-    Attributes:
-        path: of the control nodes that led here, before the names of steps: "" or "loop.".
-        top: position in the whole graph of the node that runs now.
-    """
-
-    def __init__(self, body: Body, path: str, outer: Frame | None, top: int) -> None:
-        self.body, self.path, self.outer, self.top = body, path, outer, top
-        self.tensors: dict[str, Tensor] = {}
-        self.left = dict(body.uses)
-
-    def find(self, name: str) -> Tensor | None:
-        """The tensor of a name that was given or made, here or outside."""
-        found = self.tensors.get(name)
-        if found is not None:
-            return found
-        if name in self.body.statics:
-            return self.body.statics[name]
-        return self.outer.find(name) if self.outer is not None else None
 
 
 class Executor:
@@ -238,18 +216,7 @@ class Executor:
         try:
             for buffer, source in zip(program.program.buffers, program.sources, strict=True):
                 given = inputs[source] if source is not None else None
-                if given is not None:
-                    blocks.append(store.retain(given.block))
-                elif buffer.memory_class is MemoryClass.CONSTANT:
-                    blocks.append(store.promised(buffer.name, _folded(program, buffer.name), MemoryClass.CONSTANT))
-                else:
-                    kept = self.kept.pop(buffer.name, None) if frame.outer is None else None
-                    if kept is not None and kept.nbytes == buffer.nbytes:
-                        blocks.append(kept)
-                        continue
-                    if kept is not None:
-                        store.release(kept)
-                    blocks.append(store.block(frame.path + buffer.name, buffer.nbytes, buffer.memory_class))
+                blocks.append(store.retain(given.block) if given is not None else self._fresh(frame, program, buffer))
             if program.program.steps:
                 self._issue(frame, program, blocks)
             outputs: list[Tensor | None] = []
@@ -264,6 +231,17 @@ class Executor:
         finally:
             for block in blocks:
                 store.release(block)
+
+    def _fresh(self, frame: Frame, program: NodeProgram, buffer: Buffer) -> Block:
+        """A block that no input lies in: known elements, the output's own of the run before, or new memory."""
+        if buffer.memory_class is MemoryClass.CONSTANT:
+            return self.store.promised(buffer.name, _folded(program, buffer.name), MemoryClass.CONSTANT)
+        kept = self.kept.pop(buffer.name, None) if frame.outer is None else None
+        if kept is not None:
+            if kept.nbytes == buffer.nbytes:
+                return kept
+            self.store.release(kept)
+        return self.store.block(frame.path + buffer.name, buffer.nbytes, buffer.memory_class)
 
     def _issue(self, frame: Frame, program: NodeProgram, blocks: list[Block]) -> None:
         """Launch the node's steps over `blocks`; an error names the step that it is certain of."""

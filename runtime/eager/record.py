@@ -24,7 +24,7 @@ from kgrun.runtime.program import (
 
 if TYPE_CHECKING:
     from kgrun.runtime.eager.body import Body, NodeProgram
-    from kgrun.runtime.eager.executor import Frame
+    from kgrun.runtime.eager.frame import Frame
     from kgrun.runtime.eager.store import Block, Store, Tensor
 
 _MOST_MARKS = 4096  # kept before they are turned into samples

@@ -10,6 +10,7 @@ from kgrun.runtime.compile.ptx import control, region
 from kgrun.runtime.compile.ptx.context import HIDDEN_PARAMETERS, PARALLEL, SHARED_CODE, Program
 from kgrun.runtime.compile.ptx.flow import build_flow
 from kgrun.runtime.compile.ptx.inline import inline_waiting
+from kgrun.runtime.compile.ptx.inspection import Inspection
 from kgrun.runtime.compile.ptx.layout import BLOCK, SlotRecord, offset_of
 from kgrun.runtime.compile.ptx.lowering import Lowering
 from kgrun.runtime.compile.ptx.parse import Module
@@ -17,6 +18,7 @@ from kgrun.runtime.compile.ptx.quick_values import PLAIN, RUN, Quick
 from kgrun.runtime.compile.ptx.survey import inspections_of, plain_barriers, quick_settings
 from kgrun.runtime.compile.ptx.syntax import Function, Location, align_up
 
+Inspections = Sequence[Inspection | None]
 _LARGE = 800_000  # characters of LLVM text from which on loops over threads would take too long to compile
 
 
@@ -61,26 +63,13 @@ def lower_kernel(
     if sizes is not None:
         program.quick = quick_settings(module, function, flow, checks, shared, sizes, addresses)
     lowering = Lowering(program, function, False, flow)
-    states, local_bytes = len(lowering.kinds), 0
-    inspections = inspections_of(lowering, program.quick) if program.quick and looped else [None] * states
-    own = RUN if program.quick else PLAIN
-    parts: list[str] = []
-    for state, inspection in enumerate(inspections):
-        lowering.inspection = inspection
-        lowering.lean = inspection is not None
-        local_bytes, part = _body(lowering, function, state, f"kg_body{state}", own, looped)
-        parts.append(part)
+    inspections = _inspections(lowering, looped)
+    local_bytes, parts = _bodies(lowering, function, inspections, looped)
     looped = looped and sum(len(part) for part in parts) < _LARGE
     if not looped:
-        inspections = [None] * states
-    for state, inspection in enumerate(inspections):
-        lowering.inspection = inspection
-        looks = (PLAIN, *inspection.looks) if inspection else ()
-        parts += [_body(lowering, function, state, f"kg_{look}{state}", look, looped)[1] for look in looks]
-    if any(inspections):
-        program.declare("kg_suspect", "void (i64)")
-        program.declare("kg_look_complete", "void (i64, i64)")
-    parts.append(region.entry_points(states, looped, _args_size(function), inspections))
+        inspections = [None] * len(inspections)
+    parts += _looks(lowering, function, inspections, looped)
+    parts.append(region.entry_points(len(inspections), looped, _args_size(function), inspections))
     if looped:
         program.declare("llvm.smin.i32", "i32 (i32, i32)")
         program.declare("llvm.smax.i32", "i32 (i32, i32)")
@@ -98,8 +87,39 @@ def lower_kernel(
         looped,
         list(program.slots),
         program.quick,
-        states == 1 and any(inspections),
+        len(inspections) == 1 and any(inspections),
     )
+
+
+def _inspections(lowering: Lowering, looped: bool) -> Inspections:
+    """What a quick pass looks at in each of a kernel's states; None where it looks at nothing."""
+    quick = lowering.program.quick
+    return inspections_of(lowering, quick) if quick and looped else [None] * len(lowering.kinds)
+
+
+def _bodies(lowering: Lowering, function: Function, inspections: Inspections, looped: bool) -> tuple[int, list[str]]:
+    """(bytes of local memory, the kernel from each of its states on), as a launch runs it."""
+    local_bytes, parts = 0, []
+    own = RUN if lowering.program.quick else PLAIN
+    for state, inspection in enumerate(inspections):
+        lowering.inspection = inspection
+        lowering.lean = inspection is not None
+        local_bytes, part = _body(lowering, function, state, f"kg_body{state}", own, looped)
+        parts.append(part)
+    return local_bytes, parts
+
+
+def _looks(lowering: Lowering, function: Function, inspections: Inspections, looped: bool) -> list[str]:
+    """The same once more for each way in which a quick pass looks at a state."""
+    parts = []
+    for state, inspection in enumerate(inspections):
+        lowering.inspection = inspection
+        looks = (PLAIN, *inspection.looks) if inspection else ()
+        parts += [_body(lowering, function, state, f"kg_{look}{state}", look, looped)[1] for look in looks]
+    if any(inspections):
+        lowering.program.declare("kg_suspect", "void (i64)")
+        lowering.program.declare("kg_look_complete", "void (i64, i64)")
+    return parts
 
 
 def _body(lowering: Lowering, function: Function, state: int, name: str, look: str, looped: bool) -> tuple[int, str]:

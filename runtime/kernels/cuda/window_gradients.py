@@ -28,7 +28,7 @@ from kgrun.runtime.kernels.cuda.common import (
     source_input,
     target,
 )
-from kgrun.runtime.kernels.cuda.gemm import gemm_source, grid_of, tile_for
+from kgrun.runtime.kernels.cuda.gemm import Tile, gemm_source, grid_of, tile_for
 from kgrun.runtime.kernels.cuda.nn import geometry, geometry_struct
 from kgrun.runtime.kernels.cuda.reduction import reduce
 from kgrun.runtime.program import Value
@@ -117,16 +117,40 @@ def _input_gradient(call: OpCall, window: Window) -> Lowered:
 
 def _weight_gradient(call: OpCall, window: Window) -> Lowered:
     """Filters × channels and taps: output gradients times the inputs they met, over all images and places."""
-    dy, x, w, group = call.input(0), call.input(1), call.input(2), call.attributes["group"]
-    kernel, rank, taps = window.kernel, len(window.kernel), prod(window.kernel)
-    index = index_type((x.size, w.size, dy.size))
+    x, w, group = call.input(1), call.input(2), call.attributes["group"]
     places = prod(window.output)
-    m, n, k = w.shape[0] // group, w.shape[1] * taps, x.shape[0] * places
+    m, n, k = w.shape[0] // group, w.shape[1] * prod(window.kernel), x.shape[0] * places
     tile = tile_for(x.dtype, m, n, group)
     tiles = -(-m // tile.m) * -(-n // tile.n) * group
     parts = max(1, min(-(-_BLOCKS // tiles), k // _LEAST))
     wide = compute_dtype(x.dtype)
-    stored = x.dtype if parts == 1 else wide
+    text = _weight_source(call, window, tile, x.dtype if parts == 1 else wide)
+    held = Operand("workspace", 0)
+    sizes = (x.shape[1], places, prod(window.input), group, parts, m, n, k, group * parts)
+    read = (source_input(0), source_input(1)) if k else (None, None)
+    to = held if parts > 1 else target(1)
+    args: list[Operand | Value | None] = [*read, to, geometry(window), *map(int64, sizes)]
+    grid = grid_of(tile, m, n, group * parts)
+    product = Lowered((KernelCall(code("kg_conv_dw", text), tuple(args), grid, (tile.threads, 1, 1)),))
+    if parts == 1:
+        return product
+    total = reduce(
+        all_schemas()["ReduceSum"].data,
+        TensorType(wide, (parts, w.size)),
+        (0,),
+        TensorType(w.dtype, (w.size,)),
+        of=held,
+        to=target(1),
+        scratch=1,
+    )
+    return joined(Lowered(product.work, (parts * w.size * itemsize(wide),)), total)
+
+
+def _weight_source(call: OpCall, window: Window, tile: Tile, stored: str) -> str:
+    """The product in parts along its inner size, results in dtype `stored`."""
+    dy, x, w = call.input(0), call.input(1), call.input(2)
+    kernel, rank, taps = window.kernel, len(window.kernel), prod(window.kernel)
+    index = index_type((x.size, w.size, dy.size))
     met = " ".join(
         f"const {index} x{axis} = y{axis} * ({index})v.stride[{axis}]"
         f" + {_tap_at(kernel, axis, 'tap')} * ({index})v.dilation[{axis}] - ({index})v.begin[{axis}];"
@@ -163,26 +187,7 @@ def _weight_gradient(call: OpCall, window: Window) -> Lowered:
     sizes_text = "long long channels, long long places, long long plane, long long groups, long long parts"
     parameters = f"const E* dy, const E* x, {c_type(stored)}* dw, const Window v, {sizes_text}"
     text = gemm_source("kg_conv_dw", x.dtype, tile, problem, parameters, setup)
-    text = text.replace("struct Problem {", geometry_struct(rank) + "struct Problem {", 1)
-    held = Operand("workspace", 0)
-    sizes = (x.shape[1], places, prod(window.input), group, parts, m, n, k, group * parts)
-    read = (source_input(0), source_input(1)) if k else (None, None)
-    to = held if parts > 1 else target(1)
-    args: list[Operand | Value | None] = [*read, to, geometry(window), *map(int64, sizes)]
-    grid = grid_of(tile, m, n, group * parts)
-    product = Lowered((KernelCall(code("kg_conv_dw", text), tuple(args), grid, (tile.threads, 1, 1)),))
-    if parts == 1:
-        return product
-    total = reduce(
-        all_schemas()["ReduceSum"].data,
-        TensorType(wide, (parts, w.size)),
-        (0,),
-        TensorType(w.dtype, (w.size,)),
-        of=held,
-        to=target(1),
-        scratch=1,
-    )
-    return joined(Lowered(product.work, (parts * w.size * itemsize(wide),)), total)
+    return text.replace("struct Problem {", geometry_struct(rank) + "struct Problem {", 1)
 
 
 @on_cuda("MaxPoolGrad", "AveragePoolGrad")

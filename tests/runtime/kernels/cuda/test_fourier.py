@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kgrun.graphs.operators import infer
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.runtime.kernels.base import cuda_kernel
-from kgrun.runtime.kernels.cuda import fourier_plan
+from kgrun.runtime.kernels.cuda import fourier, fourier_plan
 from tests.runtime.kernels.cuda.call_basics import known
 from tests.runtime.kernels.cuda.emulation import expected, run_lowered
 
@@ -148,6 +148,14 @@ def test_stages_meet_in_memory(monkeypatch: pytest.MonkeyPatch, call: OpCall, ke
     got, want = transformed(call, x, ALL_CHECKS)
     assert len(cuda_kernel("DFT")(call).work) == 1 + kernels
     assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("n", [8, 12, 17, 34])
+def test_blocks_go_on_with_further_groups(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    monkeypatch.setattr(fourier_plan, "_TILE_BYTES", n * 8)
+    monkeypatch.setattr(fourier, "MOST_BLOCKS", 2)
+    call = dft((7, n, 2), inverse=1)
+    assert_near(*transformed(call, signal(call), ALL_CHECKS))
 
 
 def assert_near(got: Array, want: Array) -> None:
