@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from kgrun.runtime.host_data import host_array
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from kgrun.graphs.bound import BoundTensor
+    from kgrun.graphs.bound import BoundGraph, BoundTensor
 
     Array = np.ndarray[Any, Any]
 
 LEAST = 1 << 20  # bytes worth a thread
+_EARLY = 64 << 20  # bytes drawn before it is known whether the device has room for them
 _MOST_AT_ONCE = 16
 
 
@@ -49,6 +53,19 @@ def is_drawn(tensor: BoundTensor, given: bool) -> bool:
     if given or spec is None or spec.init is None or spec.data is not None or tensor.type.nbytes < LEAST:
         return False
     return any(hasattr(spec.init, rule) for rule in ("normal", "uniform", "integers"))
+
+
+def early_draws(bound: BoundGraph, given: Mapping[str, Array], seed: int) -> dict[str, Callable[[], Array]]:
+    """Begin to draw the first of a graph's random data while its session opens; each call waits for its array."""
+    found: dict[str, Callable[[], Array]] = {}
+    left = _EARLY
+    for name, tensor in bound.tensors.items():
+        if is_drawn(tensor, name in given) and name not in bound.fed | bound.cached:
+            left -= tensor.type.nbytes
+            if left < 0 or len(found) == _MOST_AT_ONCE:
+                break
+            found[name] = _Draw(partial(host_array, bound, tensor, given, seed)).result
+    return found
 
 
 def in_order(

@@ -41,6 +41,7 @@ class LoadedProgram:
     Args:
         arena: dynamic memory that others use too, in turn; None takes its own.
         places: addresses of buffers that lie elsewhere, by index.
+        early: arrays that are being made already, by name; those that are taken are removed.
 
     Attributes:
         runner: runs and measures it.
@@ -66,9 +67,11 @@ class LoadedProgram:
         arena: int | None = None,
         places: Mapping[int, int] | None = None,
         feed: Feed | None = None,
+        early: dict[str, Callable[[], Array]] | None = None,
     ) -> None:
         self.device, self.program, self.plan = device, program, plan
         self.feed = feed or Feed()
+        self._early = early if early is not None else {}
         self.upload = Transfer(0, 0)
         self.not_replayed: str | None = None
         with ExitStack() as undo:
@@ -190,8 +193,9 @@ class LoadedProgram:
     ) -> None:
         """Make the array of each name, and put it where it goes."""
         graph, host = self.program.graph, self.device.host
-        makes = [partial(host_array, graph, graph.tensors[name], given, seed) for name, _, _ in fills]
-        drawn = [is_drawn(graph.tensors[name], name in given) for name, _, _ in fills]
+        early = {name: self._early.pop(name) for name, _, _ in fills if name in self._early and name not in given}
+        makes = [early.get(n) or partial(host_array, graph, graph.tensors[n], given, seed) for n, _, _ in fills]
+        drawn = [n not in early and is_drawn(graph.tensors[n], n in given) for n, _, _ in fills]
         arrays = in_order(makes, [nbytes for _, nbytes, _ in fills], drawn, host.ahead())
         for name, nbytes, put in fills:
             copy = f"a copy of {name!r}"

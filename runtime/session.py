@@ -23,6 +23,7 @@ from kgrun.runtime.culprit import blaming
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.devices.cuda_libraries import Precision
+from kgrun.runtime.drawn_ahead import early_draws
 from kgrun.runtime.execute import Observer
 from kgrun.runtime.host_data import Array, check_names, checked_inputs, host_array
 from kgrun.runtime.loaded import LoadedProgram
@@ -122,27 +123,27 @@ class Session:
         self.seed = seed
         self._given: dict[str, Array] = dict(values or {})
         self._sync_each, self._tell, self._phases = sync_each, tell, Phases(tell)
-        self._graph_replay = graph_replay and not checks and not sync_each
-        self._allow_skip = allow_skip
+        self._graph_replay, self._allow_skip = graph_replay and not checks and not sync_each, allow_skip
         with ExitStack() as undo:
             check_names(graph, self._given)
             with self._phases("bind"):
                 self.bound = bind_given(graph, dims or {}, self._given, strict=strict, allow_empty=allow_empty)
+            self._early = early_draws(self.bound, self._given, seed) if host_memory_limit is None else {}
             with self._phases("open device"):
                 found = open_device(device, precision=precision) if isinstance(device, str) else (device, None)
                 self.device, self.fallback_reason = found
             if isinstance(device, str):
                 undo.callback(self.device.close)
             undo.callback(limit_memory(self.device, memory_limit, host_memory_limit))
-            settings = check_settings(checks, schedule, self.device.info.kind)
-            self._watch = Watch(settings)
+            self._watch = Watch(check_settings(checks, schedule, self.device.info.kind))
             self._watch.check_arguments(self.bound, self.device.info.arch)
             with self._phases("lower"):
                 program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
                 program = program if share is None else share.adopted(program)
             planning = Planning(
-                memory, planner, plan_limit(self.device, memory, memory_limit), time_limit, max_chunk, settings.guard,
-                pool_unit, offload, profile, why_all_stay(checks, allow_skip, share is not None),
+                memory, planner, plan_limit(self.device, memory, memory_limit), time_limit, max_chunk,
+                self._watch.settings.guard, pool_unit, offload, profile,
+                why_all_stay(checks, allow_skip, share is not None),
             )  # fmt: skip
             with self._phases("plan"):
                 fitted, plan = planning.plan(program)
@@ -174,7 +175,7 @@ class Session:
         loaded = LoadedProgram(
             self.device, program, plan, graph_replay=self._graph_replay, allow_skip=self._allow_skip,
             phases=self._phases, tell=self._tell, arena=self._share.arena if self._share else None,
-            places=self._share.places() if self._share else {}, feed=self._feed,
+            places=self._share.places() if self._share else {}, feed=self._feed, early=self._early,
         )  # fmt: skip
         with ExitStack() as undo:
             undo.callback(loaded.close)

@@ -11,7 +11,8 @@ import pytest
 from kgrun.graphs.bind import bind
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime import Session
-from kgrun.runtime.drawn_ahead import in_order, is_drawn
+from kgrun.runtime.drawn_ahead import early_draws, in_order, is_drawn
+from kgrun.runtime.host_data import host_array
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +85,20 @@ def test_the_data_are_those_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     with Session(graph(), device="cpu") as session:
         assert session.run().outputs["y"].tobytes() == several.tobytes()
+
+
+def test_what_is_drawn_while_a_session_opens_is_used_once_and_is_the_same() -> None:
+    bound = bind(graph())
+    early = early_draws(bound, {}, 7)
+    assert sorted(early) == ["p0", "p1", "p2", "p3"]
+    assert early["p2"]().tobytes() == host_array(bound, bound.tensors["p2"], {}, 7).tobytes()
+    with Session(graph(), device="cpu", seed=7) as session:
+        assert session._early == {}
+        first = session.run().outputs["y"]
+    with Session(graph(), device="cpu", seed=7, host_memory_limit=1 << 30) as session:
+        assert session.run().outputs["y"].tobytes() == first.tobytes()
+
+
+def test_given_data_are_not_drawn_and_much_is_left_for_later() -> None:
+    assert sorted(early_draws(bind(graph()), {"p1": np.zeros(1 << 18, np.float32)}, 0)) == ["p0", "p2", "p3"]
+    assert sorted(early_draws(bind(graph(3, 1 << 23)), {}, 0)) == ["p0", "p1"]
