@@ -20,7 +20,10 @@ COLLECTIVE = record(
         "bus_bytes_per_s": _said(
             maybe(COUNT), "that times how often a byte must cross the slowest link; null of one rank"
         ),
-        "exposed_ns": _said(maybe(COUNT), "of the traced iteration: time in which no other stream worked"),
+        "exposed_ns": _said(
+            maybe(COUNT),
+            "time in which no other stream worked; of a CUDA graph by whole runs",
+        ),
         "hidden_ns": _said(maybe(COUNT), "time in which another stream worked"),
     }
 )

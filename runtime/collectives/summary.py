@@ -26,7 +26,9 @@ class CollectiveRow:
         time_ns: median; None where it was not timed.
         algorithm_bytes_per_s: nbytes ÷ time. `bus_bytes_per_s`: the same times what each byte must cross the slowest
             link, so that it compares with the link's speed whatever the number of ranks; None of one rank.
-        hidden_ns, exposed_ns: of the traced iteration, time in which other streams worked, and the rest.
+        hidden_ns, exposed_ns: of the traced iteration, time in which other streams worked, and the rest. Of a CUDA
+            graph, inside of which nothing is traced: what its runs take beyond the other steps is exposed, shared out
+            over the collectives by their times.
     """
 
     name: str
@@ -99,7 +101,8 @@ def is_collective(step: Step) -> bool:
 
 def collective_rows(report: RunReport) -> list[CollectiveRow]:
     """A row each collective, in issue order."""
-    hidden = _hidden(report.program, report.timeline)
+    in_graph = report.not_replayed is None
+    hidden = _hidden_in_graph(report) if in_graph else _hidden(report.program, report.timeline)
     rows = []
     for step, info in zip(report.program.steps, report.steps, strict=True):
         if not is_collective(step):
@@ -138,6 +141,22 @@ def _hidden(program: Program, timeline: Sequence[tuple[int, int, int]]) -> dict[
             reached = max(reached, e)
         found[index] = (duration, covered)
     return found
+
+
+def _hidden_in_graph(report: RunReport) -> dict[int, tuple[int, int]]:
+    """As `_hidden`, from the times of steps alone and of whole runs; nothing where some are not known."""
+    if report.total is None or any(info.times is None for info in report.steps):
+        return {}
+    alone = [max(0, info.times.median - info.floor_ns) for info in report.steps if info.times is not None]
+    steps = list(zip(report.program.steps, alone, strict=True))
+    together = sum(took for step, took in steps if is_collective(step))
+    others = sum(took for step, took in steps if not is_collective(step))
+    exposed = min(max(0, report.total.median - others), together)
+    return {
+        step.index: (took, took - (exposed * took // together if together else 0))
+        for step, took in steps
+        if is_collective(step)
+    }
 
 
 def told(report: RunReport) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class World:
         self._communicators: dict[tuple[int, ...], Communicator] = {}
         self._unused: list[tuple[int, ...]] = []
         self._proposed: list[tuple[str, tuple[int, ...], str]] = []
-        self._agreed: dict[tuple[int, ...], int] = {}
+        self._occasions: dict[str, int] = {}
         self.meeting: Meeting | Solitude = Solitude() if info.size == 1 and info.hosted else self._meet()
         self.everyone = tuple(range(info.size))
 
@@ -130,10 +130,14 @@ class World:
     def propose(self, what: object, members: Sequence[int], node: str) -> None:
         """Tell the members what this rank is about to do; `settle` sees that all do the same."""
         group = tuple(members)
-        turn = self._agreed[group] = self._agreed.get(group, 0) + 1
-        key = f"{'.'.join(map(str, group))}:{turn}"
+        key = self.occasion(".".join(map(str, group)))
         self.meeting.post(key, [node, what])
         self._proposed.append((key, group, node))
+
+    def occasion(self, what: str) -> str:
+        """A key for what the ranks do together now, unlike that of the last time they did it."""
+        turn = self._occasions[what] = self._occasions.get(what, 0) + 1
+        return f"{what}:{turn}"
 
     def settle(self) -> None:
         """Wait until the others have said what they are about to do.

@@ -152,7 +152,7 @@ class Nccl:
             if not self._groups:
                 world.meeting.when_one_ends(self.abort)
                 self._watch_waits(world)
-            key = f"nccl:{'.'.join(map(str, group))}"
+            key = world.occasion(f"nccl:{'.'.join(map(str, group))}")
             if world.info.rank == group[0]:
                 world.meeting.post(key, bytes(self._nccl.get_unique_id()).hex())
             (found,) = world.meeting.collect(key, group[:1], "starting NCCL")

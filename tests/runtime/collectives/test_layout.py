@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from kgrun.graphs.bind import bind
 from kgrun.runtime.collectives.layout import fused, whole
-from kgrun.runtime.collectives.summary import bus_factor, merged
+from kgrun.runtime.collectives.summary import bus_factor, collective_rows, merged
+from kgrun.runtime.lower import lower
+from tests.support import graph, node, tensor
 
 SIDE_BY_SIDE = [(0, 512), (512, 100), (1024, 4)]
 MOVED = [(4096 + place, nbytes) for place, nbytes in SIDE_BY_SIDE]
@@ -56,3 +62,36 @@ def test_ranks_are_merged_and_the_straggler_is_named() -> None:
     assert found.straggler == 1
     assert found.spans[1] == ((0, 0, 90),)
     assert merged([said(1000, 20, [20]), said(1000, 30, [30])]).straggler is None  # it matters to nobody
+
+
+def reported(total: int | None, times: list[int], floor: int = 0) -> Any:
+    """A report of a CUDA graph: a collective of two ranks among kernels; `times` are those of kernel, call, kernel."""
+    made = lower(
+        bind(
+            graph(
+                [
+                    node("a", ["x"], ["t"], op="Neg"),
+                    node("sum", ["t"], ["u"], op="AllReduce"),
+                    node("b", ["t"], ["y"], op="Abs"),
+                ],
+                {"x": tensor("input", [64], "float32")},
+                ["u", "y"],
+            ),
+            dims={"rank": 0, "world_size": 2},
+        ),
+        "cuda",
+    )
+    stats = [SimpleNamespace(times=SimpleNamespace(median=each), floor_ns=floor) for each in times]
+    whole = None if total is None else SimpleNamespace(median=total)
+    return SimpleNamespace(program=made, steps=stats, total=whole, timeline=(), not_replayed=None)
+
+
+@pytest.mark.parametrize(
+    ("total", "exposed"), [(300, 0), (340, 40), (400, 100), (5000, 100), (None, None)]
+)  # 100 + 200 of kernels, and 100 beside them
+def test_what_a_cuda_graph_takes_beyond_its_kernels_is_exposed(total: int | None, exposed: int | None) -> None:
+    (row,) = collective_rows(reported(total, [100, 100, 200]))
+    assert row.exposed_ns == exposed
+    assert row.hidden_ns == (None if exposed is None else 100 - exposed)
+    (floored,) = collective_rows(reported(total, [109, 109, 209], 9))
+    assert (floored.exposed_ns, floored.time_ns) == (exposed, 109)

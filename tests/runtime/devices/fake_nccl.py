@@ -59,13 +59,14 @@ class Log(list[Any]):
     refuses: tuple[str, str] | None = None
 
 
-def _checked(name: str, arguments: tuple[Any, ...]) -> None:
+def check_arguments(name: str, arguments: tuple[Any, ...], comm: type) -> None:
+    """Refuse what the bindings refuse: another number of arguments, or other types."""
     names = SIGNATURES[name]
     if len(arguments) != len(names):
         raise TypeError(f"{name}() takes exactly {len(names)} positional arguments ({len(arguments)} given)")
     for kind, value in zip(names, arguments, strict=True):
         if kind == "comm":
-            if type(value) is not Comm:
+            if type(value) is not comm:
                 raise TypeError(f"Cannot convert {type(value).__name__} to nccl.bindings.nccl.Comm")
         elif kind == "comm_ids":
             if not isinstance(value, bytearray) or len(value) != len(ID):
@@ -82,7 +83,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Log:
     def call(name: str) -> Callable[..., Any]:
         def run(*arguments: Any) -> None:
             nonlocal depth
-            _checked(name, arguments)
+            check_arguments(name, arguments, Comm)
             if log.refuses is not None and log.refuses[0] == name:
                 raise NCCLError(log.refuses[1])
             depth += (name == "group_start") - (name == "group_end")

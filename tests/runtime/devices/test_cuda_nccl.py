@@ -51,6 +51,9 @@ class FakeWorld:
         self.proposed: list[Any] = []
         self.patience = 50
 
+    def occasion(self, what: str) -> str:
+        return f"{what}:1"
+
     def propose(self, *what: Any) -> None:
         self.proposed.append(what)
 
@@ -145,7 +148,7 @@ def test_S57_neighbours_are_one_call(monkeypatch: pytest.MonkeyPatch, log: Log) 
 
 def test_the_first_rank_of_a_group_makes_its_id(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
     _, world, _ = prepared(monkeypatch, "AllReduce", rank=0)
-    assert world.meeting.posted == {"nccl:0.1.2": ID.hex()}
+    assert world.meeting.posted == {"nccl:0.1.2:1": ID.hex()}
     assert log[0][:3] == ("comm_init_rank_scalable", 3, 0)
 
 

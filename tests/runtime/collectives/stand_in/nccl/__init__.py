@@ -1,0 +1,1 @@
+"""Put first on PYTHONPATH, this stands for nccl4py."""
