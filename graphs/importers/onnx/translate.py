@@ -13,6 +13,7 @@ from kgrun.graphs.importers.onnx.attributes import plain_attributes
 from kgrun.graphs.importers.onnx.container import Container
 from kgrun.graphs.importers.onnx.emitter import Emitter
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
+from kgrun.graphs.importers.onnx.order import ordered
 from kgrun.graphs.importers.onnx.uses import Level, Use, onnx_schema
 from kgrun.graphs.importers.onnx.values import Value, from_array
 from kgrun.graphs.operators import schema_in
@@ -37,8 +38,8 @@ class Translator:
         return self.container.path
 
     def walk(self, nodes: Iterable[Message], level: Level, where: tuple[PathPart, ...]) -> None:
-        """Translate `nodes`, in order, into the emitter's body; their outputs enter the level's scope."""
-        for position, node in enumerate(nodes):
+        """Translate `nodes` into the emitter's body, sources first; their outputs enter the level's scope."""
+        for position, node in ordered(nodes):
             name = level.label + (node.name or f"{node.op_type}_{position}")
             mark = self.emitter.mark()
             try:
