@@ -144,7 +144,7 @@ def _rescaled(total: Array, factor: Array, zero: Array, out: Array) -> None:
 
 def _product(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None) -> Array:
     """The product of matrices of bytes without their zero points, exactly: float32 holds a share of each sum."""
-    terms, column = a.shape[-1], (slice(None),) * (b.ndim > 1)
+    terms = a.shape[-1]
     if terms <= _SHARE or a.dtype.kind == "f" or a.dtype.name in FLOAT8:
         return np.asarray(np.matmul(_shifted(a, a_zero, np.float32), _shifted(b, b_zero, np.float32)))
     few = b.ndim == 2 and a.size <= 16 * terms
@@ -154,7 +154,7 @@ def _product(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None) -> 
     total: Array | float = 0.0
     for start in range(0, terms, share):
         part = slice(start, start + share)
-        left, right = _shifted(a[..., part], a_zero, np.float32), b[(..., part, *column)]
+        left, right = _shifted(a[..., part], a_zero, np.float32), b[..., part, :] if b.ndim > 1 else b[part]
         if scratch is not None:
             wide = scratch[: right.shape[0]]
             np.copyto(wide, right)
