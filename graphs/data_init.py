@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kgrun.graphs.data_arrays import Array, numpy_dtype
-from kgrun.graphs.data_values import FLOAT_MAX, element
+from kgrun.graphs.data_values import FLOAT_MAX, WRITTEN_MAX, element
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.errors import GraphError, Place, placed
 from kgrun.graphs.schema.tensors import FillInit, IntegersInit, NormalInit, RangeInit, UniformInit
@@ -72,7 +72,7 @@ def _chunked(shape: tuple[int, ...], dtype: str, draw: Callable[[int], Array]) -
 
 def _check_floats(dtype: str, *values: float) -> None:
     for value in values:
-        if abs(value) > FLOAT_MAX[dtype]:
+        if abs(value) > WRITTEN_MAX[dtype]:
             raise _misfit(f"{value} is outside {dtype}: at most {FLOAT_MAX[dtype]}")
 
 

@@ -25,6 +25,8 @@ FLOAT_MAX = {
     "float8_e4m3fn": 448.0,
     "float8_e5m2": 57344.0,
 }
+# The same with as few digits as files write: float32's is a little more, and rounds to it.
+WRITTEN_MAX = FLOAT_MAX | {"float32": 3.4028235e38}
 _WORDS = {"nan": nan, "inf": inf, "-inf": -inf}
 # A scalar spread over a shape is known element by element up to here.
 MAX_SPREAD = 1 << 16
@@ -103,7 +105,7 @@ def _float_element(item: object, dtype: str, dims: Mapping[str, int]) -> float:
         raise _misfit(item, dtype)
     if dtype == "float8_e4m3fn" and number in (inf, -inf):
         raise GraphError("float8_e4m3fn has no infinities", code="KG377")
-    if abs(number) > FLOAT_MAX[dtype] and number not in (inf, -inf):
+    if abs(number) > WRITTEN_MAX[dtype] and number not in (inf, -inf):
         raise GraphError(f"{number} is outside {dtype}: at most {FLOAT_MAX[dtype]}", code="KG377")
     return float(number)
 

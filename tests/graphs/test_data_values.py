@@ -37,6 +37,7 @@ def made(init: dict[str, Any], dtype: str, shape: tuple[int, ...], name: str = "
         ([1, 2.5], {}, ("float32", (2,), (1.0, 2.5))),
         ([[True], [False]], {}, ("bool", (2, 1), (True, False))),
         (["n", "n*m - 1"], {}, ("int64", (2,), (4, 11))),
+        ([3.4028235e38], {}, ("float32", (1,), (3.4028235e38,))),
         ([1, "inf", "-inf"], {}, ("float32", (3,), (1.0, math.inf, -math.inf))),
         ([1, 0], {"dtype": "bool"}, ("bool", (2,), (True, False))),
         (["n"], {"dtype": "float16"}, ("float16", (1,), (4.0,))),

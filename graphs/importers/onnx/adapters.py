@@ -152,7 +152,7 @@ def _clip(use: Use) -> Sequence[Value | None]:
     """Before opset 11 the bounds were attributes, which default to what any float fits in."""
     if use.version >= 11:
         return use.result(use.tensors)
-    beyond = {"min": -3.4028234663852886e38, "max": 3.4028234663852886e38}
+    beyond = {"min": -3.4028235e38, "max": 3.4028235e38}
     kept = {name: value for name, value in use.attributes.items() if beyond.get(name) != value}
     return use.result(use.tensors, kept)
 

@@ -87,13 +87,13 @@ def scan(translator: Translator, use: Use, where: Where) -> Results:
     count = use.attributes["num_scan_inputs"]
     states, scanned = use.tensors[:-count], use.tensors[-count:]
     axes = use.attributes.get("scan_input_axes", [0] * count)
-    if any(value is None or value.shape is None for value in scanned):
+    trips = {None if v is None or v.shape is None else v.shape[axis] for v, axis in zip(scanned, axes, strict=True)}
+    trip_count = next(iter(trips))
+    if len(trips) > 1 and None not in trips:
+        raise Unsupported(f"a scan over different numbers of slices: {sorted(filter(None, trips))}")
+    if len(trips) > 1 or trip_count is None or not 0 < trip_count <= MAX_TRIPS:
         formal = [_formal(info) for info in body.input]
         return _node(translator, use, {"body": _body(translator, use, "body", body, formal, where)})
-    trips = {value.shape[axis] for value, axis in zip(scanned, axes, strict=True) if value is not None and value.shape}
-    if len(trips) != 1 or not 0 < max(trips) <= MAX_TRIPS:
-        raise Unsupported(f"a scan over {sorted(trips)} slices")
-    trip_count = trips.pop()
     backward = use.attributes.get("scan_input_directions", [0] * count)
     carried: list[Value | list[Value] | None] = list(states)
     outputs = len(body.output) - len(carried)

@@ -31,6 +31,11 @@ def inline_local(translator: Translator, use: Use, function: Message) -> Results
     return _inline(translator, use, function, defaults, function_prefix(function))
 
 
+def inline_text(translator: Translator, use: Use, function: Message) -> Results:
+    """The body of a function that stands for an operator, and that no file has."""
+    return _inline(translator, use, function, {}, None)
+
+
 def inline_schema(translator: Translator, use: Use) -> Results:
     """The body that ONNX defines the operator by; Unsupported where it has none for these inputs."""
     schema = use.schema()

@@ -11,8 +11,10 @@ from kgrun.graphs.importers.onnx import control, functions
 from kgrun.graphs.importers.onnx.adapters import ADAPTERS
 from kgrun.graphs.importers.onnx.attributes import plain_attributes
 from kgrun.graphs.importers.onnx.container import Container
+from kgrun.graphs.importers.onnx.contrib.definitions import DEFINITIONS
 from kgrun.graphs.importers.onnx.emitter import Emitter
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
+from kgrun.graphs.importers.onnx.order import ordered
 from kgrun.graphs.importers.onnx.uses import Level, Use, onnx_schema
 from kgrun.graphs.importers.onnx.values import Value, from_array
 from kgrun.graphs.operators import schema_in
@@ -37,8 +39,8 @@ class Translator:
         return self.container.path
 
     def walk(self, nodes: Iterable[Message], level: Level, where: tuple[PathPart, ...]) -> None:
-        """Translate `nodes`, in order, into the emitter's body; their outputs enter the level's scope."""
-        for position, node in enumerate(nodes):
+        """Translate `nodes` into the emitter's body, sources first; their outputs enter the level's scope."""
+        for position, node in ordered(nodes):
             name = level.label + (node.name or f"{node.op_type}_{position}")
             mark = self.emitter.mark()
             try:
@@ -67,6 +69,8 @@ class Translator:
         local = self.functions.get((node.domain, node.op_type, node.overload))
         if local is not None:
             return functions.inline_local(self, use, local)
+        if (domain, node.op_type) in DEFINITIONS:
+            return functions.inline_text(self, use, DEFINITIONS[domain, node.op_type](use))
         if domain == ONNX and node.op_type == "Constant":
             return [self._constant(use)]
         if domain == ONNX and node.op_type in control.HANDLERS:
@@ -107,6 +111,7 @@ class Translator:
             or (domain == ONNX and node.op_type == "Constant")
             or schema_in(domain, node.op_type) is not None
             or (domain, node.op_type) in ADAPTERS
+            or (domain, node.op_type) in DEFINITIONS
             or node.op_type in control.HANDLERS
             or functions.has_body(node)
         )

@@ -47,19 +47,21 @@ def skeleton(path: Path) -> bytes:
 def _without_large(data: mmap.mmap, start: int, end: int, kind: str) -> bytes:
     parts: list[bytes] = []
     kept = start  # what lies between here and the next replaced field is copied in one piece
+    left = b""
     for number, wire, at, first, last in _fields(data, start, end):
         if wire != _BYTES or last - first < LARGE:
             continue
         inner = _INSIDE[kind].get(number)
         if kind == "tensor" and number == _RAW_DATA:
-            new = _reference(first, last - first)
+            new, left = b"", _reference(first, last - first)
         elif inner is not None:
             new = _message(number, _without_large(data, first, last, inner))
         else:
             continue
         parts += (data[kept:at], new)
         kept = last
-    parts.append(data[kept:end])
+    # Of fields said twice the last one counts: the message may say of itself that the data lie here.
+    parts += (data[kept:end], left)
     return b"".join(parts)
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _LARGEST_PRODUCT = 255 * 255  # of two bytes without their zero points
+_SHARE = 2**24 // _LARGEST_PRODUCT  # products whose sum float32 holds exactly
+_NEAR = 1 << 17  # elements that stay in the cache while a few rows are multiplied with them
 
 
 def _spread(call: OpCall) -> Callable[[Array | None], Array | None]:
@@ -114,7 +116,7 @@ def _exact(terms: int) -> Any:
 def _shifted(array: Array | None, zero: Array | None, work: Any) -> Array:
     assert array is not None
     wide: Array = array.astype(work)
-    if zero is not None:
+    if zero is not None and zero.any():
         wide -= zero.astype(work)
     return wide
 
@@ -140,19 +142,43 @@ def _rescaled(total: Array, factor: Array, zero: Array, out: Array) -> None:
     np.copyto(out, result, casting="unsafe")
 
 
+def _product(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None) -> Array:
+    """The product of matrices of bytes without their zero points, exactly: float32 holds a share of each sum."""
+    terms = a.shape[-1]
+    if terms <= _SHARE or a.dtype.kind == "f" or a.dtype.name in FLOAT8:
+        return np.asarray(np.matmul(_shifted(a, a_zero, np.float32), _shifted(b, b_zero, np.float32)))
+    few = b.ndim == 2 and a.size <= 16 * terms
+    share = max(1, min(_SHARE, _NEAR // max(b.shape[1], 1))) if few else _SHARE
+    plain = b_zero is None or not b_zero.any()
+    scratch = np.empty((share, b.shape[1]), np.float32) if few and plain else None
+    total: Array | float = 0.0
+    for start in range(0, terms, share):
+        part = slice(start, start + share)
+        left, right = _shifted(a[..., part], a_zero, np.float32), b[..., part, :] if b.ndim > 1 else b[part]
+        if scratch is not None:
+            wide = scratch[: right.shape[0]]
+            np.copyto(wide, right)
+        else:
+            wide = _shifted(right, b_zero, np.float32)
+        total = total + np.matmul(left, wide).astype(np.float64)
+    return np.asarray(total)
+
+
 @on_cpu("MatMulInteger", "QLinearMatMul")
 def matmul(call: OpCall) -> HostFunction:
     """The product of matrices without their zero points; QLinearMatMul rescales it."""
     first, second = matmul_operands(call)
     a, b = call.input(first), call.input(second)
-    work = np.float32 if a.dtype in FLOAT8 else _exact(a.shape[-1])
     linear = call.op == "QLinearMatMul"
     zeros = (2, 5) if linear else (2, 3)
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        left = _shifted(inputs[first], _along(given(inputs, zeros[0]), len(a.shape), -2), work)
-        right = _shifted(inputs[second], _along(given(inputs, zeros[1]), len(b.shape), -1), work)
-        total = np.asarray(np.matmul(left, right))
+        left, right = inputs[first], inputs[second]
+        assert left is not None
+        assert right is not None
+        left_zero = _along(given(inputs, zeros[0]), len(a.shape), -2)
+        right_zero = _along(given(inputs, zeros[1]), len(b.shape), -1)
+        total = _product(left, left_zero, right, right_zero)
         if not linear:
             np.copyto(outputs[0], total.astype(np.int64), casting="unsafe")
             return
@@ -170,8 +196,10 @@ def conv(call: OpCall) -> HostFunction:
     """A convolution of bytes without their zero points, padded with them; QLinearConv adds a bias and rescales."""
     first, second = conv_operands(call)
     linear, weight = call.op == "QLinearConv", call.input(second).shape
-    work = _exact(prod(weight[1:]))
-    apply = method(call.input(second).shape, quantized_window(call), call.attributes["group"], call.input(0).shape[0])
+    group, taps = call.attributes["group"], prod(weight[2:])
+    work = np.float32 if group == 1 and taps <= _SHARE else _exact(prod(weight[1:]))
+    share = max(1, _SHARE // max(taps, 1)) if group == 1 else weight[1]  # channels whose sums float32 holds exactly
+    apply = method(weight, quantized_window(call), group, call.input(0).shape[0])
     spatial = (1,) * (len(weight) - 2)
 
     def by_filter(array: Array | None) -> Array | None:
@@ -183,8 +211,13 @@ def conv(call: OpCall) -> HostFunction:
         filtered = by_filter(each)
         w = _shifted(inputs[second], each.reshape(()) if each is not None and filtered is None else filtered, work)
         total = np.zeros(outputs[0].shape, work)
-        if total.size:
+        if total.size and share >= weight[1]:
             apply(x, w, None, total)
+        elif total.size:
+            part, total = total, total.astype(np.float64)
+            for start in range(0, weight[1], share):
+                apply(x[:, start : start + share], w[:, start : start + share], None, part)
+                total += part
         if not linear:
             np.copyto(outputs[0], total.astype(np.int64), casting="unsafe")
             return

@@ -48,6 +48,22 @@ def test_large_weights_are_not_read_with_the_model(tmp_path: Path) -> None:
     assert np.array_equal(load_array("m.onnx#b", folder=tmp_path), bias)
 
 
+@pytest.mark.parametrize("stale", [False, True])
+def test_weights_that_say_they_lie_in_the_model_are_read(stale: bool, tmp_path: Path) -> None:
+    """As tools leave them that had them in another file: the location said, its place forgotten or not."""
+    path = tmp_path / "m.onnx"
+    weight = floats(100, 300)
+    model = matmul_model(weight)
+    model.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
+    if stale:
+        model.graph.initializer[0].external_data.add(key="location", value="weights.bin")
+    path.write_bytes(model.SerializeToString())
+    assert len(skeleton(path)) < 3_000
+    assert np.array_equal(load_array("m.onnx#w", folder=tmp_path), weight)
+    x = floats(2, 100, seed=2)
+    np.testing.assert_allclose(run(onnx_graph(path), {"x": x})["y"], x @ weight, rtol=1e-4, atol=1e-4)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(1, 3 * LARGE), min_size=1, max_size=5), st.booleans())
 def test_the_skeleton_says_all_but_the_large_data(sizes: list[int], nested: bool) -> None:

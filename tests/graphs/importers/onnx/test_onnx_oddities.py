@@ -142,6 +142,20 @@ def test_axes_may_be_attributes_or_inputs(model: Path) -> None:
     assert rows[0] == rows[1]
 
 
+@pytest.mark.parametrize("number", ["-3.4028234663852886e38", "3.4028234663852886e38", "1e-45", "inf", "-inf", "nan"])
+def test_folded_numbers_may_be_as_large_and_small_as_float32_has_them(model: Path, number: str) -> None:
+    """Masks are made of the least float32."""
+    save_text(
+        model,
+        f"""g (float[n, 3] x) => (float[n, 3] y) {{
+          s = Constant<value_ints = [3]>()
+          m = ConstantOfShape<value = float[1] {{{number}}}>(s)
+          y = Add(x, m)
+        }}""",
+    )
+    agree(model, {"x": floats(2, 3)})
+
+
 def test_identity_and_constant_vanish(model: Path) -> None:
     lines = ["t0 = Identity(x)", *(f"t{i} = Identity(t{i - 1})" for i in range(1, 50))]
     lines += ["k = Constant<value_float = 2.0>()", "k1 = Identity(k)", "z = Mul(t49, k1)", "y = Identity(z)"]

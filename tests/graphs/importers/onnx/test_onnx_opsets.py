@@ -142,3 +142,10 @@ def test_parts_of_a_split_that_nothing_reads_still_count(model: Path, name: str,
     opset, text = UNREAD[name]
     save_text(model, f"g (float[{extent}, 4] x) => (float[a, b] y) {{ {text} \n y = Relu({read}) }}", opset)
     agree(model, {"x": floats(6, 4)})
+
+
+def test_a_bound_that_every_float_keeps_is_none(model: Path) -> None:
+    text = "g (float[n] x) => (float[n] y) { y = Clip<min = 0.0, max = 3.4028234663852886e38>(x) }"
+    save_text(model, text, 6)
+    (node,) = onnx_graph(model).nodes
+    assert getattr(node, "attributes", None) == {"min": 0.0}

@@ -67,6 +67,28 @@ def test_integer_products_are_exact(terms: int, types: tuple[str, str]) -> None:
     np.testing.assert_array_equal(run("MatMulInteger", a, b, *zeros)[0], wide.astype(np.int32))
 
 
+@pytest.mark.parametrize(
+    "shapes", [((1, 600), (600, 700)), ((40, 600), (600, 9)), ((2, 3, 600), (2, 600, 4)), ((600,), (600,))]
+)
+@pytest.mark.parametrize("zero", [0, 255])
+def test_long_integer_products_of_the_largest_numbers_are_exact(shapes: tuple[tuple[int, ...], ...], zero: int) -> None:
+    """Sums that float32 cannot hold; few rows are multiplied with a part of the matrix at a time."""
+    a, b = (np.full(shape, 255 - zero, np.uint8) for shape in shapes)
+    a[..., ::7] = 254 - zero // 2
+    b[..., 1:2] = 3
+    at = np.uint8(zero).reshape(())
+    wide = np.matmul(a.astype(np.int64) - zero, b.astype(np.int64) - zero)
+    np.testing.assert_array_equal(run("MatMulInteger", a, b, at, at)[0], wide)
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(100, 3), (300, 1), (2, 17)])
+def test_deep_integer_convolutions_of_the_largest_numbers_are_exact(channels: int, kernel: int) -> None:
+    x, w = np.full((2, channels, 19, 18), 255, np.uint8), np.full((3, channels, kernel, kernel), -128, np.int8)
+    x[:, 0], w[1] = 254, 127
+    wanted = run("Conv", x.astype(np.float64), w.astype(np.float64))[0]
+    np.testing.assert_array_equal(run("ConvInteger", x, w)[0], wanted.astype(np.int32))
+
+
 def test_a_quantized_convolution_is_its_integer_one_rescaled() -> None:
     x, w, bias = whole((2, 4, 6, 5), "uint8"), whole((6, 2, 3, 3), "int8"), whole((6,), "int16").astype(np.int32)
     zero, each = whole((), "uint8"), whole((6,), "int8")
