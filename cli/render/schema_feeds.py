@@ -38,11 +38,11 @@ EMBEDDING = record(
         "written": _said(COUNT, "updated ones among them, brought home to the tables"),
         "loaded_bytes": COUNT,
         "written_bytes": COUNT,
-        "prepare_ns": _said(COUNT, "what the host took to look up and to gather, all together"),
+        "prepare_ns": _said(COUNT, "what the host took to look up and to have rows moved, all together"),
         "lookup_ns": _said(COUNT, "what of it the host took to look up"),
-        "place_ns": _said(COUNT, "what the host took between two runs to start the moves of rows"),
+        "place_ns": _said(COUNT, "what the host took between two runs"),
         "direct": _said(BOOLEAN, "whether the device reads and writes the tables itself, in pinned memory"),
-        "ahead": _said(COUNT, "batches that were prepared while the run before them went on"),
+        "ahead": _said(COUNT, "batches whose rows were on their way while the run before them went on"),
     }
 )
 FEEDS: dict[str, Schema] = {
