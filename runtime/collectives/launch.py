@@ -18,7 +18,6 @@ from typing import Any
 
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, KgrunError, TimeoutExpired
 from kgrun.runtime.collectives import store
-from kgrun.runtime.collectives.holder import die_with_parent
 from kgrun.runtime.collectives.ranks import LIMIT, STORE, TOKEN, as_rank, outside_of_jobs
 from kgrun.runtime.collectives.store import Store
 from kgrun.runtime.collectives.world import START_SECONDS
@@ -103,6 +102,18 @@ def _through_mpiexec(command: Sequence[str], ranks: int) -> list[tuple[list[str]
     return [([mpiexec, "-n", str(ranks), *command], more)]
 
 
+def _bound_to_this_process() -> list[str]:
+    """What a command starts with that the system is to kill when this process ends (`holder.die_with_parent`).
+
+    A program of its own, because a function between fork and exec may find the locks of other threads held for ever.
+    """
+    if sys.platform != "linux":
+        return []
+    program = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9)"  # PR_SET_PDEATHSIG, SIGKILL
+    program += "; os.getppid() == int(sys.argv[1]) or os._exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
+    return [sys.executable, "-I", "-S", "-c", program, str(os.getpid())]
+
+
 def _text(file: Any) -> str:
     file.seek(0)
     return str(file.read().decode("utf-8", "replace"))
@@ -121,8 +132,8 @@ class _Job:
         """Start a process; the next rank where there is no mpiexec."""
         self._processes.append(
             subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env,
-                start_new_session=True, preexec_fn=die_with_parent,
+                [*_bound_to_this_process(), *words],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env, start_new_session=True,
             )
         )  # fmt: skip
 
