@@ -123,6 +123,21 @@ def _pairs(
     return [*chain, ring[0] | {"after": ["meet"]}, ring[1] | {"after": [ring[0]["name"]]}]
 
 
+def _two_hosts(
+    rank: int, tensors: dict[str, Any], given: dict[str, Array], wanted: dict[str, Array]
+) -> list[dict[str, Any]]:
+    """Four ranks as two hosts of two: reduced inside, between, and gathered inside."""
+    parts = data("float32", (6, 5), 11, 4)
+    tensors["g"] = {"role": "input", "dtype": "float32", "shape": [6, 5]}
+    given["g"], wanted["everything"] = parts[rank], reduced("sum", parts)
+    host, rail = {"collective": {"group": "host"}}, {"collective": {"group": "rail"}}
+    return [
+        {"name": "in_host", "op": "ReduceScatter", "inputs": ["g"], "outputs": ["g_part"], **host},
+        {"name": "between", "op": "AllReduce", "inputs": ["g_part"], "outputs": ["g_sum"], **rail},
+        {"name": "back", "op": "AllGather", "inputs": ["g_sum"], "outputs": ["everything"], **host},
+    ]
+
+
 def check(world: World, device: str | Device = "cpu") -> None:
     """Run them all twice in one session on `device`, and compare."""
     rank, size = world.info.rank, world.info.size
@@ -136,11 +151,16 @@ def check(world: World, device: str | Device = "cpu") -> None:
         wanted |= dict(zip(outputs, results, strict=True))
         nodes.append({"name": f"n{i}", "inputs": inputs, "outputs": outputs, **node})
     nodes += _pairs(rank, size, tensors, given, wanted)
+    if size == 4:
+        nodes += _two_hosts(rank, tensors, given, wanted)
     nodes.append({"name": "mine", "op": "Shard", "inputs": ["whole"], "outputs": ["part"]})
     whole = np.arange(4 * size, dtype=np.int16).reshape(2 * size, 2)
     tensors["whole"] = {"role": "input", "dtype": "int16", "shape": list(whole.shape)}
     given["whole"], wanted["part"] = whole, np.split(whole, size)[rank]
     groups = {"backwards": [f"world_size - 1 - {i}" for i in range(size)]}
+    groups |= (
+        {"host": ["rank // 2 * 2", "rank // 2 * 2 + 1"], "rail": ["rank % 2", "rank % 2 + 2"]} if size == 4 else {}
+    )
     groups["alike"] = [f"rank % 2 + {i}" for i in range(0, size, 2)]
     made = graph(nodes, tensors, list(wanted), groups=groups)
     for memory in ("planned", "pool", "none") if size < 3 else ("planned",):
