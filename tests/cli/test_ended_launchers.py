@@ -53,9 +53,20 @@ def wait_for(folder: Path, processes: int) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("how", ENDED)
-@pytest.mark.parametrize("processes", [3, 7])  # mpiexec is there and nothing else; holders and ranks are too
+# Of a job of two, 3 processes: mpiexec is there and nothing else; 7: holders and ranks are too.
+@pytest.mark.parametrize(("how", "processes"), [("SIGKILL", 3), ("SIGKILL", 7), ("SIGTERM", 7)])
 def test_when_kgrun_itself_is_ended_its_ranks_are(how: str, processes: int, tmp_path: Path) -> None:
+    check_ended(how, processes, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", range(2, 8))
+@pytest.mark.parametrize("how", ENDED)
+def test_at_any_moment_and_in_any_way(how: str, processes: int, tmp_path: Path) -> None:
+    check_ended(how, processes, tmp_path)
+
+
+def check_ended(how: str, processes: int, tmp_path: Path) -> None:
     launcher = job(tmp_path, after=("--ranks", "2"))
     wait_for(tmp_path, processes)
     launcher.send_signal(getattr(signal, how))
@@ -65,7 +76,10 @@ def test_when_kgrun_itself_is_ended_its_ranks_are(how: str, processes: int, tmp_
     assert gone(tmp_path)
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT"])
+_SLOW = [pytest.param(how, marks=pytest.mark.slow) for how in ("SIGTERM", "SIGINT")]
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", *_SLOW])
 def test_when_mpiexec_is_ended_the_ranks_are(how: str, tmp_path: Path) -> None:
     found = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     assert found is not None

@@ -130,6 +130,7 @@ def test_ranks_that_exchange_nothing_need_no_mpi(launcher: str, port: int, alone
 
 
 @needs_mpi
+@pytest.mark.slow
 def test_ranks_on_the_cpu_that_mpi_does_not_know_are_told_how_to_start(port: int) -> None:
     for code, out, err in ended(started("torchrun", port, 2, ALLREDUCE)):
         assert code == 2, (out, err)
@@ -139,7 +140,7 @@ def test_ranks_on_the_cpu_that_mpi_does_not_know_are_told_how_to_start(port: int
         assert "mpirun" in error["help"] or error["code"] == "KG620"
 
 
-@pytest.mark.parametrize(("dies", "left"), [(1, (0, 2)), (0, (1, 2))])
+@pytest.mark.parametrize(("dies", "left"), [(1, (0, 2)), pytest.param(0, (1, 2), marks=pytest.mark.slow)])
 def test_without_a_launcher_of_kgruns_the_others_end_too(
     dies: int, left: tuple[int, ...], port: int, alone: list[str], tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_without_a_launcher_of_kgruns_the_others_end_too(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_comes_is_named(port: int, alone: list[str]) -> None:
     processes = started("torchrun", port, 3, [*alone, "--timeout", "4"])
     processes[2].kill()

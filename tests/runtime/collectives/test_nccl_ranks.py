@@ -21,7 +21,7 @@ STAND_IN = Path(__file__).with_name("stand_in")
 PROGRAM = str(Path(__file__).with_name("rank_program.py"))
 PATH = os.pathsep.join([str(STAND_IN), str(ROOT), *filter(None, sys.path)])
 ENV = {**os.environ, "PYTHONPATH": PATH}
-LIMIT = 12.0
+LIMIT = 8.0
 MOVED: dict[str, Any] = {
     "kgrun": 1,
     "tensors": {"x": {"role": "input", "dtype": "float32", "shape": [6], "init": {"fill": 2}}},
@@ -64,14 +64,14 @@ def test_S4_the_command_runs_a_rank_a_gpu_and_needs_no_mpi(tmp_path: Path) -> No
         np.testing.assert_array_equal(np.load(tmp_path / folder / "y.npy"), np.full(18, 6, np.float32))
 
 
-@pytest.mark.parametrize(
-    ("fault", "exit"),
-    [
-        *(("die-greet", 6), ("die-settle", 6), ("die-measure", 6), ("crash-measure", 6), ("leave-measure", 6)),
-        *(("throw-measure", 6), ("memory-measure", 6), ("other-graph", 6), ("other-shape", 6), ("other-step", 6)),
-        *(("hang-settle", 9), ("hang-measure", 9), ("stop-measure", 9)),
-    ],
+FAST = (("die-measure", 6), ("hang-measure", 9), ("other-graph", 6))
+SLOW = (
+    *(("die-greet", 6), ("die-settle", 6), ("crash-measure", 6), ("leave-measure", 6), ("throw-measure", 6)),
+    *(("memory-measure", 6), ("other-shape", 6), ("other-step", 6), ("hang-settle", 9), ("stop-measure", 9)),
 )
+
+
+@pytest.mark.parametrize(("fault", "exit"), [*FAST, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)])
 def test_a_fault_of_a_rank_ends_the_others_and_is_laid_to_it(fault: str, exit: int, tmp_path: Path) -> None:
     done, seconds = test_faults.run(fault, 1, 3, tmp_path, "cuda", LIMIT, PYTHONPATH=PATH)
     assert done.error is not None, done.err
@@ -83,7 +83,9 @@ def test_a_fault_of_a_rank_ends_the_others_and_is_laid_to_it(fault: str, exit: i
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    "how", ["SIGKILL", *(pytest.param(how, marks=pytest.mark.slow) for how in ("SIGTERM", "SIGINT"))]
+)
 def test_when_kgrun_is_ended_its_ranks_are(how: str, tmp_path: Path) -> None:
     (tmp_path / "graph.json").write_text(json.dumps(MOVED))
     words = ["execute", str(tmp_path / "graph.json"), "--ranks", "2", "--device", "cuda", "--iterations", "10000000"]
