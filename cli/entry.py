@@ -29,6 +29,8 @@ def process() -> NoReturn:
         sys.stdout.flush()
     except (OSError, ValueError):  # the reader went away: `guarded` has dealt with it
         pass
+    if "mpi4py.MPI" in sys.modules:  # MPI says good-bye when the C library ends; else its launcher ends the others
+        sys.exit(code)
     os._exit(code)
 
 
