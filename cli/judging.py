@@ -90,7 +90,9 @@ class NodeComparison:
         if self.reference is None:
             return _nothing
         if not isinstance(session, Session):
-            raise UsageError("--compare-with needs a planned run, and the graph runs node by node", code="KG240")
+            why = f"{session.reason}; an ONNX model's inputs decide while it is read if --input gives them"
+            text = "--compare-with needs a planned run, and the graph runs node by node"
+            raise UsageError(text, code="KG240", help=why if self.model is not None else session.reason)
         if session.bound.queues or session.bound.caches:
             what = "a data queue" if session.bound.queues else "an embedding cache"
             raise UsageError(f"--compare-with needs inputs that stay, and {what} changes them", code="KG240")

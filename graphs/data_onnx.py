@@ -20,6 +20,8 @@ Message = Any  # of onnx's protobuf classes, which have no types
 
 # The `location` of data that lie in the model file itself (`importers.onnx.wire`).
 SELF = ""
+# Integers of which bytes hold several, low ones first: their bits, and the type that they are read as.
+PACKED = {21: (4, "uint8"), 22: (4, "int8"), 25: (2, "uint8"), 26: (2, "int8")}
 
 
 def import_onnx() -> Any:
@@ -42,6 +44,8 @@ def stored_tensor(tensor: Message, name: str, model: Path) -> StoredArray:
     if hasattr(tensor, "indices"):
         return _sparse(tensor, name, model)
     number, shape = tensor.data_type, tuple(tensor.dims)
+    if number in PACKED:
+        return _packed(tensor, name, model)
     dtype = ONNX_DTYPES.get(number)
     if dtype is None:
         raise GraphError(f"{name!r} has element type {type_name(number)}, which kgrun does not know", code="KG375")
@@ -60,6 +64,23 @@ def stored_tensor(tensor: Message, name: str, model: Path) -> StoredArray:
         return _typed(tensor, name, dtype, shape, model)
 
     return StoredArray(dtype, dtype, itemsize(dtype), shape, read)
+
+
+def _packed(tensor: Message, name: str, model: Path) -> StoredArray:
+    """Integers of 2 or 4 bits, each as a byte."""
+    (bits, dtype), shape = PACKED[tensor.data_type], tuple(tensor.dims)
+    bytes_of = import_onnx().TensorProto()
+    bytes_of.CopyFrom(tensor)
+    bytes_of.data_type = import_onnx().TensorProto.UINT8
+    bytes_of.dims[:] = [-(-prod(shape) * bits // 8)]
+    held = stored_tensor(bytes_of, name, model)
+
+    def read() -> Array:
+        codes = (held.read()[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)) & (2**bits - 1)
+        found = codes.reshape(-1)[: prod(shape)].astype(numpy_dtype(dtype)).reshape(shape)
+        return np.where(found < 2 ** (bits - 1), found, found - 2**bits).astype(np.int8) if dtype == "int8" else found
+
+    return StoredArray(dtype, type_name(tensor.data_type), 1, shape, read)
 
 
 def type_name(number: int) -> str:

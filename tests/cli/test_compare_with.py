@@ -78,3 +78,22 @@ def test_what_is_not_compared_is_refused_before_it_runs(kgrun: Any, graph_file: 
     done = kgrun("execute", file, "--device", "cpu", "--compare-with", "cpu", "--save-parameters", saved, "--json")
     assert (done.code, done.json()["error"]["code"]) == (2, "KG240")
     assert not saved.exists()
+
+
+def test_a_model_whose_inputs_decide_is_compared_when_they_are_given(kgrun: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    branches = "then_branch = t () => (o) { o = Exp(x) }, else_branch = e () => (o) { o = Neg(x) }"
+    text = (
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[3] x, bool c) => (float[3] y) {{ y = If<{branches}>(c) }}'
+    )
+    model = tmp_path / "m.onnx"
+    model.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    words = ("execute", model, "--device", "cpu", "--compare-with", "onnxruntime", "--json")
+    error = kgrun(*words).json()["error"]
+    assert error["code"] == "KG240"
+    assert "'If_0' decides" in error["help"]
+    assert "--input" in error["help"]
+    np.save(tmp_path / "c.npy", np.array(True))
+    done = kgrun(*words, "--input", f"c={tmp_path / 'c.npy'}")
+    assert done.code == 0

@@ -119,7 +119,7 @@ class Writer:
             self.keys.setdefault(value.key)
             reference = self.reference(value.key)
             tensors[name] = {"role": "parameter", "dtype": kind.dtype, "shape": list(kind.shape), "data": reference}
-        elif 0 in kind.shape:
+        elif 0 in kind.shape and len(kind.shape) > 1:  # lists cannot say how wide no rows are
             tensors[name] = {"role": "parameter", "dtype": kind.dtype, "shape": list(kind.shape), "init": {"fill": 0}}
         else:
             tensors[name] = {"role": "constant", "dtype": kind.dtype, **_inline(kind)}

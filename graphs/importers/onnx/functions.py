@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from kgrun.graphs.importers.onnx.translate import Results, Translator
 
 MAX_DEPTH = 32
+_HELP = {
+    "com.microsoft.nchwc": "the model was optimised for one kind of processor: "
+    "save it with ONNX Runtime's graph_optimization_level ORT_ENABLE_EXTENDED"
+}
 
 
 def has_body(node: Message) -> bool:
@@ -40,7 +44,7 @@ def inline_schema(translator: Translator, use: Use) -> Results:
     """The body that ONNX defines the operator by; Unsupported where it has none for these inputs."""
     schema = use.schema()
     if schema is None:
-        raise Unsupported(f"kgrun has no operator {_full_name(use)}, nor has ONNX")
+        raise Unsupported(f"kgrun has no operator {_full_name(use)}, nor has ONNX", help=_HELP.get(use.domain))
     version = use.level.versions.get(use.domain, 0)
     body = _plain_body(schema.name, schema.domain, schema.since_version, version)
     if body is None:

@@ -19,6 +19,8 @@ from kgrun.graphs.importers.onnx.uses import Level, Use, onnx_schema
 from kgrun.graphs.importers.onnx.values import Value, from_array
 from kgrun.graphs.operators import schema_in
 
+# What takes integers of a few bits as the bytes that kgrun makes of them.
+_UNPACKING = frozenset({"DequantizeLinear", "Cast", "Identity"})
 ONNX = ""  # ONNX's own domain; "ai.onnx" is another name for it
 
 Results = Sequence[Value | list[Value] | None]
@@ -73,6 +75,9 @@ class Translator:
             return functions.inline_text(self, use, DEFINITIONS[domain, node.op_type](use))
         if domain == ONNX and node.op_type == "Constant":
             return [self._constant(use)]
+        packed = next((v.packed for v in inputs if isinstance(v, Value) and v.packed), None)
+        if packed is not None and node.op_type not in _UNPACKING:
+            raise Unsupported(f"element type {packed}", help="kgrun reads such weights only to dequantise them")
         if domain == ONNX and node.op_type in control.HANDLERS:
             return control.HANDLERS[node.op_type](self, use, where)
         return self._operator(use)

@@ -30,6 +30,7 @@ class Value:
         declared: dtype and shape as the graph's input declares them.
         constant: the elements are known now and for ever.
         broken: made by a node that cannot be imported; what reads it is not looked at.
+        packed: the model's type of integers that lie several to a byte in it, and are bytes here.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Value:
     declared: tuple[str, list[int | str]] | None = None
     constant: bool = False
     broken: bool = False
+    packed: str | None = None
 
     @property
     def known(self) -> Constant | None:
@@ -93,7 +95,8 @@ def from_array(name: str, key: str, stored: StoredArray) -> Value:
         elements = tuple(stored.read().ravel().tolist())
     short = elements is not None and size <= INLINE[DTYPES[stored.dtype].kind]
     type_ = TensorType(stored.dtype, stored.shape, elements)
-    return Value(name, type_, exact=True, key=None if short else key, constant=True)
+    packed = stored.type_text if stored.type_text in ("int4", "uint4", "int2", "uint2") else None
+    return Value(name, type_, exact=True, key=None if short else key, constant=True, packed=packed)
 
 
 def written(value: Scalar, dtype: str) -> Scalar | str:

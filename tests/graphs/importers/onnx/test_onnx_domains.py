@@ -71,3 +71,11 @@ def test_an_operator_of_another_set_is_not_taken_for_its_namesake(model: Path) -
     header = 'ir_version: 10, opset_import: ["" : 21, "com.example" : 1]'
     with pytest.raises(KgrunError, match=r"com\.example\.Softmax"):
         onnx_graph(save_text(model, text, header=header))
+
+
+def test_a_layout_for_one_kind_of_processor_says_how_to_save_the_model(model: Path) -> None:
+    text = "g (float[1, 8, 3, 3] x) => (float[1, 8, 3, 3] y) { y = com.microsoft.nchwc.ReorderInput(x) }"
+    save_text(model, text, header='ir_version: 10, opset_import: ["" : 17, "com.microsoft.nchwc" : 1]')
+    with pytest.raises(KgrunError) as caught:
+        onnx_graph(model)
+    assert "ORT_ENABLE_EXTENDED" in str(caught.value.help)

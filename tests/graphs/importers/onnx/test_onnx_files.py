@@ -237,3 +237,54 @@ def test_weights_may_lie_beyond_four_gibibytes(tmp_path: Path) -> None:
     assert np.array_equal(load_array("m.onnx#w", folder=tmp_path), weight)
     import_source(tmp_path / "m.onnx", tmp_path / "g.json")
     assert np.array_equal(load_array("g.safetensors#w", folder=tmp_path), weight)
+
+
+def packed_model(path: Path, kind: int, shape: tuple[int, ...], typed: bool, op: str) -> Array:
+    """A model of weights of a few bits, and what they are."""
+    helper = onnx.helper
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    bits = 4 if kind in (onnx.TensorProto.INT4, onnx.TensorProto.UINT4) else 2
+    low = -(2 ** (bits - 1)) if kind in (onnx.TensorProto.INT4, onnx.TensorProto.INT2) else 0
+    weight = np.random.default_rng(0).integers(low, low + 2**bits, shape)
+    tensor = onnx.numpy_helper.from_array(weight.astype(dtype), "w")
+    if typed:
+        tensor.int32_data.extend(np.frombuffer(tensor.raw_data, np.uint8).tolist())
+        tensor.ClearField("raw_data")
+    scale = onnx.numpy_helper.from_array(np.array(0.5, np.float32), "s")
+    inputs = {"DequantizeLinear": ["w", "s"], "Cast": ["w"], "QuantizeLinear": ["x", "s", "w"]}[op]
+    nodes = [helper.make_node(op, inputs, ["d"], "first", **({"to": 1} if op == "Cast" else {}))]
+    if op != "QuantizeLinear":
+        nodes.append(helper.make_node("Add", ["x", "d"], ["y"]))
+    info = [helper.make_tensor_value_info(name, 1, None) for name in ("x", "y" if len(nodes) > 1 else "d")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, shape)], info[1:], [tensor, scale])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)]), path)
+    return weight.astype(np.float32)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (70, 999)])
+@pytest.mark.parametrize("kind", ["INT4", "UINT4", "INT2", "UINT2"])
+@pytest.mark.parametrize("typed", [False, True])
+def test_weights_of_a_few_bits_become_bytes(tmp_path: Path, kind: str, shape: tuple[int, ...], typed: bool) -> None:
+    path = tmp_path / "m.onnx"
+    weight = packed_model(path, getattr(onnx.TensorProto, kind), shape, typed, "DequantizeLinear")
+    x = floats(*shape)
+    np.testing.assert_array_equal(run(onnx_graph(path), {"x": x})["y"], x + np.float32(0.5) * weight)
+    import_source(path, tmp_path / "g.json")
+    found = run(load_graph(tmp_path / "g.json"), {"x": x})["y"]
+    np.testing.assert_array_equal(found, x + np.float32(0.5) * weight)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_weights_of_a_few_bits_may_be_cast_and_lie_elsewhere(tmp_path: Path, external: bool) -> None:
+    path = tmp_path / "m.onnx"
+    weight = packed_model(path, onnx.TensorProto.INT4, (70, 999), False, "Cast")
+    if external:
+        onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    np.testing.assert_array_equal(run(onnx_graph(path), {"x": floats(70, 999) * 0})["y"], weight)
+
+
+def test_results_of_a_few_bits_are_refused(tmp_path: Path) -> None:
+    packed_model(tmp_path / "m.onnx", onnx.TensorProto.INT4, (), False, "QuantizeLinear")
+    with pytest.raises(GraphError, match="element type int4") as caught:
+        onnx_graph(tmp_path / "m.onnx")
+    assert caught.value.code == "KG381"

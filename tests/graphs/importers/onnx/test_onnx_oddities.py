@@ -10,6 +10,7 @@ import pytest
 from kgrun.graphs.data import load_array
 from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.importers.onnx import onnx_graph
+from kgrun.runtime.session import Session
 
 from .models import agree, floats, ops, run, save_text
 
@@ -261,3 +262,18 @@ def test_long_names_are_cut_and_kept_whole_beside(model: Path) -> None:
 def test_a_graph_says_where_it_comes_from(model: Path) -> None:
     save_text(model, "g (float[2] x) => (float[2] y) { y = Relu(x) }", 17)
     assert onnx_graph(model).doc == "from model.onnx, opset 17"
+
+
+def test_an_empty_shape_is_known_when_dimensions_are_bound_later(model: Path) -> None:
+    """So that the graph can be planned: Reshape to no axes needs it."""
+    save_text(
+        model,
+        """g (float[n] x) => (float y) {
+          s = Constant<value = int64[0] {}>()
+          a = ReduceSum<keepdims = 1>(x)
+          y = Reshape(a, s)
+        }""",
+    )
+    graph = agree(model, {"x": floats(3)})
+    with Session(graph, device="cpu", dims={"n": 3}) as session:
+        assert session.plan.peak_bytes > 0
