@@ -1,4 +1,4 @@
-"""What all tests share: bytecode of the processes that tests start."""
+"""What all tests share: no limit of time on examples, and bytecode of the processes that tests start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("kgrun", deadline=None)  # no test asserts on wall time
+hypothesis.settings.load_profile("kgrun")
 
 
 @pytest.fixture(scope="session", autouse=True)
