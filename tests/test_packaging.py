@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,14 @@ PARTS = ("cli", "graphs", "runtime")
 FILES = [path for part in PARTS for path in sorted((ROOT / part).rglob("*.py"))]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def imports(path: Path, *, top_level: bool) -> set[str]:
     """Modules that a file imports; only those at its top level, outside functions and TYPE_CHECKING, where asked."""
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = parsed(path)
     nodes = tree.body if top_level else list(ast.walk(tree))
     found: set[str] = set()
     for node in nodes:
@@ -39,9 +45,8 @@ def test_every_folder_with_modules_is_a_listed_package() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_files_say_their_duty_and_fit_one_sitting(path: Path) -> None:
-    text = path.read_text("utf-8")
-    assert ast.get_docstring(ast.parse(text)), "the first line says the file's one duty"
-    assert len(text.splitlines()) <= 360
+    assert ast.get_docstring(parsed(path)), "the first line says the file's one duty"
+    assert len(path.read_text("utf-8").splitlines()) <= 360
 
 
 def test_the_architecture_page_names_every_room() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kgrun.cli.entry import main
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = re.findall(r"^    kgrun (execute .+)$", (ROOT / "examples" / "README.md").read_text("utf-8"), re.MULTILINE)
 
@@ -59,9 +61,16 @@ def test_digits_are_recognised() -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name)
-def test_examples_validate_strictly_and_plan_at_the_lower_bound(path: Path) -> None:
-    assert kgrun("validate", str(path), "--strict").returncode == 0
-    document = json.loads(kgrun("plan-memory", str(path), "--json").stdout)
+def test_examples_validate_strictly_and_plan_at_the_lower_bound(
+    path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    for name in [name for name in os.environ if name.startswith("KGRUN_")]:
+        monkeypatch.delenv(name)
+    assert main(["validate", str(path), "--strict"]) == 0
+    capfd.readouterr()
+    assert main(["plan-memory", str(path), "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
     memory = document["memory"]
     if len({step["stream"] for step in document["steps"]}) > 1:
         # What two streams keep apart beyond the order of the steps, and contiguous groups, the bound does not know.

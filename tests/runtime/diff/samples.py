@@ -57,7 +57,7 @@ def correlated(rho: float, deviation: float) -> Noise:
 
 def times(factors: Array, *, samples: bool = True) -> Times:
     """Times of BASE × `factors` nanoseconds, with or without the samples."""
-    values = [max(round(BASE * float(each)), 0) for each in factors]
+    values = np.maximum(np.rint(BASE * factors), 0).astype(np.int64).tolist()
     stats = time_stats(values)
     assert stats is not None
     return Times(stats, tuple(values) if samples else ())
