@@ -18,7 +18,7 @@ from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.hostloops import native
 
 Array = np.ndarray[Any, Any]
-_LOG_ROWS = 4  # entries of the log for each row of the cache; it is cleaned when it is full
+_LOG_ROWS = 4  # entries of the log, at least, for each row of the cache; it is cleaned when it is full
 # As csource/module.c has them: counts of a lookup, where the index stands, and what is kept of a slot.
 MISSED, HIT, FRESH, HITS, OUTSIDE, _COUNTS = 0, 1, 2, 3, 4, 8
 _HEAD, _TAIL, _FILLED, _STEP = range(4)
@@ -130,7 +130,8 @@ class RowIndex:
         self._entries[:, _ID] = -1
         self._first = np.empty(rows, np.int64)  # scratch
         # Slots and the steps that used them; entries are numbered from the first ever, number i lies at i % len.
-        self._log, self._steps = np.zeros(_LOG_ROWS * rows, np.int32), np.zeros(_LOG_ROWS * rows, np.int64)
+        room = 1 << (_LOG_ROWS * rows - 1).bit_length()
+        self._log, self._steps = np.zeros(room, np.int32), np.zeros(room, np.int64)
         self._state = np.zeros(4, np.int64)
         self._compiled = native.available()
 
