@@ -58,9 +58,9 @@ enum { ID, LAST };  /* of a slot: its row, and the step that used it last */
  * which saves a lookup one line of memory for each. -1: in none; -2 - i, for the time of a lookup: the i-th missing. */
 typedef struct {
     int32_t *slot_of;
-    int64_t (*entry)[2];
-    int32_t *slots;  /* the log, a ring of slots with the steps that used them, the oldest first */
-    int64_t *steps, *state;
+    int32_t (*entry)[2];
+    int32_t *slots, *steps;  /* the log, a ring of slots with the steps that used them, the oldest first */
+    int64_t *state;
     uint64_t vocabulary, mask;  /* of numbers of the log's entries, which are a power of two */
     int64_t rows;
 } Index;
@@ -87,8 +87,9 @@ static inline void guess(const Index *x, const Batch *b, const int wide) {
 
 /* Signs the slots that have their rows, each once; the other places of the batch stay open. No branch would foretell
  * which: everything is written, and counted where it holds. evicted: who used the slots before. */
-static inline void hits(const Index *x, Batch *b, const int64_t step, const int wide) {
-    int64_t nobody[2] = {-1, 0}, *before = b->evicted;
+static inline void hits(const Index *x, Batch *b, const int32_t step, const int wide) {
+    int32_t nobody[2] = {-1, 0};
+    int64_t *before = b->evicted;
     Py_ssize_t hit = 0, opened = 0;
     for (Py_ssize_t k = 0; k < b->n; k++) {
         if (k + NEAR < b->n) {
@@ -96,8 +97,8 @@ static inline void hits(const Index *x, Batch *b, const int64_t step, const int 
             PREFETCH(x->entry[next < 0 ? 0 : next]);
         }
         const int64_t slot = number(b->found, k, wide);
-        int64_t *entry = slot < 0 ? nobody : x->entry[slot];
-        const int64_t last = entry[LAST];
+        int32_t *entry = slot < 0 ? nobody : x->entry[slot];
+        const int32_t last = entry[LAST];
         const int cached = (slot >= 0) & (entry[ID] == number(b->ids, k, wide));
         b->open[opened] = (int32_t)k;
         opened += !cached;
@@ -153,7 +154,7 @@ static int64_t clean(const Index *x, int64_t head, int64_t tail) {
     for (; head < tail; head++) {
         const uint64_t from = (uint64_t)head & x->mask, to = (uint64_t)kept & x->mask;
         const int32_t slot = x->slots[from];
-        const int64_t step = x->steps[from];
+        const int32_t step = x->steps[from];
         x->slots[to] = slot;
         x->steps[to] = step;
         kept += x->entry[slot][LAST] == step;
@@ -161,13 +162,13 @@ static int64_t clean(const Index *x, int64_t head, int64_t tail) {
     return kept;
 }
 
-static void append(const Index *x, uint64_t at, const int64_t *used, Py_ssize_t count, int64_t step) {
+static void append(const Index *x, uint64_t at, const int64_t *used, Py_ssize_t count, int32_t step) {
     for (Py_ssize_t i = 0; i < count; i++) x->slots[at + i] = (int32_t)used[i];
     for (Py_ssize_t i = 0; i < count; i++) x->steps[at + i] = step;
 }
 
 /* Signs the batch's slots in the log; 0 if it has no room. */
-static int sign(const Index *x, int64_t head, const int64_t *used, Py_ssize_t count, int64_t step) {
+static int sign(const Index *x, int64_t head, const int64_t *used, Py_ssize_t count, int32_t step) {
     const int64_t room = (int64_t)x->mask + 1;
     int64_t tail = x->state[TAIL];
     if (tail - head + count > room) tail = clean(x, head, tail);
@@ -182,12 +183,13 @@ static int sign(const Index *x, int64_t head, const int64_t *used, Py_ssize_t co
 
 static void forget(const Index *x, const Batch *b) {
     for (Py_ssize_t i = 0; i < b->counts[MISSED]; i++) x->slot_of[b->missing[i]] = -1;
-    for (Py_ssize_t i = 0; i < b->counts[HIT]; i++) x->entry[b->used[i]][LAST] = b->evicted[i];
+    for (Py_ssize_t i = 0; i < b->counts[HIT]; i++) x->entry[b->used[i]][LAST] = (int32_t)b->evicted[i];
 }
 
 /* 1; 0 where the batch has more rows than there are slots; -1 where the log and the slots disagree. */
 static inline int look_up(const Index *x, Batch *b, const int wide) {
-    const int64_t step = x->state[STEP] + 1, filled = x->state[FILLED];
+    const int64_t filled = x->state[FILLED];
+    const int32_t step = (int32_t)x->state[STEP] + 1;
     guess(x, b, wide);
     hits(x, b, step, wide);
     misses(x, b, wide);
@@ -203,7 +205,7 @@ static inline int look_up(const Index *x, Batch *b, const int wide) {
     if (head < 0) return -1;
     for (Py_ssize_t i = 0; i < missed; i++) {
         x->slot_of[b->missing[i]] = (int32_t)places[i];
-        x->entry[places[i]][ID] = b->missing[i];
+        x->entry[places[i]][ID] = (int32_t)b->missing[i];
         x->entry[places[i]][LAST] = step;
     }
     for (Py_ssize_t j = 0; j < b->opened; j++)
@@ -218,7 +220,8 @@ static inline int look_up(const Index *x, Batch *b, const int wide) {
  * found[k]: the slot of ids[k]; -1 outside the table. missing: rows that were in no slot, each once, in the batch's
  * order. used: slots that the batch uses, each once: first the counts[HIT] that had their rows, then those of the
  * missing ones, the first counts[FRESH] of which were never used; the rest are the slots that were used longest ago,
- * whose rows are `evicted`. Where the batch has more rows than there are slots the index stays as it was. */
+ * whose rows are `evicted`. Where the batch has more rows than there are slots the index stays as it was. Rows, slots
+ * and steps are below 2**31. */
 static PyObject *lookup(PyObject *self, PyObject *args) {
     PyObject *o[11];
     if (!PyArg_ParseTuple(args, "OOOOOOOOOOO", &o[0], &o[1], &o[2], &o[3], &o[4], &o[5], &o[6], &o[7], &o[8], &o[9],
@@ -236,11 +239,12 @@ static PyObject *lookup(PyObject *self, PyObject *args) {
     }
     if (hold(o[1], &h[1], wide ? 8 : 4, n, 1) < 0 || hold(o[2], &h[2], 8, n, 1) < 0 || hold(o[3], &h[3], 8, n, 1) < 0 ||
         hold(o[4], &h[4], 8, n, 1) < 0 || hold(o[5], &h[5], 8, COUNTS, 1) < 0 || hold(o[6], &h[6], 4, 0, 1) < 0 ||
-        hold(o[7], &h[7], 8, 0, 1) < 0 || hold(o[8], &h[8], 4, 1, 1) < 0 ||
-        hold(o[9], &h[9], 8, length(&h[8]), 1) < 0 || hold(o[10], &h[10], 8, STATE, 1) < 0)
+        hold(o[7], &h[7], 4, 0, 1) < 0 || hold(o[8], &h[8], 4, 1, 1) < 0 ||
+        hold(o[9], &h[9], 4, length(&h[8]), 1) < 0 || hold(o[10], &h[10], 8, STATE, 1) < 0)
         goto out;
-    if (length(&h[8]) & (length(&h[8]) - 1)) {
-        PyErr_SetString(PyExc_ValueError, "the log's length is a power of two");
+    const int64_t *state = h[10].view.buf;
+    if ((length(&h[8]) & (length(&h[8]) - 1)) || length(&h[6]) > INT32_MAX || state[STEP] >= INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "the log's length is a power of two, rows and steps are below 2**31");
         goto out;
     }
     open = malloc((n ? (size_t)n : 1) * sizeof *open);

@@ -129,6 +129,30 @@ def test_S154_a_long_run_of_hits_leaves_the_order_of_use(compiled: str, monkeypa
     assert index.lookup(np.array([70])).evicted.tolist() == [9]
 
 
+@pytest.mark.parametrize("compiled", ["0", "1"])
+@pytest.mark.parametrize("before", range(4))
+def test_S154_steps_beyond_what_is_counted_leave_the_order_of_use(
+    compiled: str, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KGRUN_NATIVE", compiled)
+    index, model = RowIndex(40, 12), Model(40, 12)
+    index._state[3] = 2**31 - 1 - before
+    generator = np.random.default_rng(before)
+    for _ in range(12):
+        ids = generator.integers(0, 40, 7)
+        model.check(ids, index.lookup(ids))
+    assert index._state[3] == 12 - before
+
+
+@pytest.mark.parametrize("compiled", ["0", "1"])
+def test_rows_that_left_and_came_back_are_found_where_they_are(compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that left is not found in its old slot, whoever is there."""
+    monkeypatch.setenv("KGRUN_NATIVE", compiled)
+    index, model = RowIndex(6, 2), Model(6, 2)
+    for ids in ([0, 1], [2], [0], [1, 1], [2, 0], [0], [3], [0, 3], [1], [3, 1], [5], [1], [5, 1]):
+        model.check(np.array(ids), index.lookup(np.array(ids)))
+
+
 def test_S154_shapes_are_kept() -> None:
     found = RowIndex(100, 10).lookup(np.array([[5, 7], [5, 200]], np.int32))
     assert found.slots.tolist() in ([[0, 1], [0, -1]], [[1, 0], [1, -1]])
