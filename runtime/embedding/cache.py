@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
+from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,6 +91,7 @@ class EmbeddingCache:
         self._rows: Rows = self._open_rows(device, bound.tensors[cache.ids].type, depth + 1)
         self._counts = dict.fromkeys((*_COUNTS, *_TIMES), 0)
         self._lock = Lock()  # of the index, and of adding to what it found
+        self._told = Condition()  # that it is free
         self._closed = False
         self._reset(0)
 
@@ -123,7 +125,7 @@ class EmbeddingCache:
         Args:
             first: the number of the batch that the next run takes.
         """
-        with self._lock:
+        with self._locked():
             self._rows.settle()
             self._reset(first)
             self._rows.attach(places, ids)
@@ -138,12 +140,40 @@ class EmbeddingCache:
             pass
 
     def _look_up_next(self, batch: Batches) -> bool:
-        with self._lock:
-            ids = None if self._closed else batch(self._number)
-            if ids is not None:
-                self._found.append(self._look_up(ids))
-                self._number += 1
-            return ids is not None
+        with self._locked():
+            return self._look_up_one(batch)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            with self._lock:
+                yield
+        finally:
+            with self._told:
+                self._told.notify_all()
+
+    def _look_up_one(self, batch: Batches) -> bool:
+        ids = None if self._closed else batch(self._number)
+        if ids is not None:
+            self._found.append(self._look_up(ids))
+            self._number += 1
+        return ids is not None
+
+    def _have_next(self, batch: Batches) -> bool:
+        """See to it that the next batch is looked up; False where it is not there.
+
+        Whoever else is at it looks further batches up right afterwards: this waits for the first of them, and not
+        until the other's lock is free.
+        """
+        while not self._found:
+            if self._lock.acquire(blocking=False):
+                try:
+                    return bool(self._found) or self._look_up_one(batch)
+                finally:
+                    self._lock.release()
+            with self._told:
+                self._told.wait_for(lambda: self._found or not self._lock.locked())
+        return True
 
     def _look_up(self, ids: Array) -> Lookup | KgrunError:
         try:
@@ -151,9 +181,14 @@ class EmbeddingCache:
         except KgrunError as error:
             return error  # for the run that would have taken the batch
 
-    def move_ahead(self) -> None:
-        """Have the next batch's rows moved once the run that goes on has ended, if it was looked up."""
-        if self._rows.overlaps and self._found and isinstance(self._found[0], Lookup) and not self._moved:
+    def move_ahead(self, batch: Batches) -> None:
+        """Have the next batch's rows moved once the run that goes on has ended, if it is there.
+
+        Who calls this would wait for that run next: so it rather waits for the lookup, or makes it.
+        """
+        if not self._rows.overlaps or self._moved or not self._have_next(batch):
+            return
+        if isinstance(self._found[0], Lookup):
             self._move(self._found[0])
             self._counts["ahead"] += 1
 
@@ -164,8 +199,7 @@ class EmbeddingCache:
             DoesNotFit: KG408 where it alone has more rows than the cache.
         """
         started = time.perf_counter_ns()
-        if not self._found:  # whoever else looks up has had no time, or is at it and done when the lock is free
-            self._look_up_next(batch)
+        self._have_next(batch)
         found = self._found[0]
         if not isinstance(found, Lookup):
             raise found
@@ -209,7 +243,7 @@ class EmbeddingCache:
         """Write updated rows that are cached to the tables on the host."""
         if not self._updated:
             return
-        with self._lock:
+        with self._locked():
             ids = self._index.rows_of_slots()
             ahead = list(self._found)[1 if self._moved else 0 :]
         for lookup in reversed(ahead):  # whose rows the device does not have yet
@@ -231,7 +265,7 @@ class EmbeddingCache:
             if not failed and any(table.persist for table in self.cache.tables):
                 self.write_home()
         finally:
-            with self._lock:
+            with self._locked():
                 self._closed = True
                 self._found.clear()
                 self._rows.close()

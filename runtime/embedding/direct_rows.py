@@ -110,6 +110,8 @@ class DirectRows:
         self._blocks = [Block.over(memory, ids.size, dtype, turn) for turn, memory in enumerate(pinned.blocks)]
         self._read = [self._lane.new_mark() for _ in self._blocks]  # the device is through with it
         self._last = self._read[0]
+        self._numbers = [-1] * len(self._blocks)  # of the batches in them
+        self._issued = self._through = -1  # the last batch that the device was told to move, and is known to be through
         self._places: Mapping[str, int] = {}
         self._moves: list[list[PreparedStep]] = []
 
@@ -133,9 +135,18 @@ class DirectRows:
             ids = None  # the first table's kernel moves them
 
     def block(self, number: int) -> Block:
-        """They are taken in turn; the device was through with it long ago, unless it is far behind."""
-        turn = number % len(self._blocks)
-        self._lane.wait(self._read[turn])
+        """They are taken in turn; the device was through with it long ago, unless it is far behind.
+
+        Asking the driver gives the interpreter away, and takes long to get it back. So it is asked about as late a
+        batch as is over in all likelihood, the last but one: whoever waits for each run has waited for that batch's.
+        Its mark is set next for batch `number` or a later one, so that it means this one still.
+        """
+        turn, before = number % len(self._blocks), number - len(self._blocks)
+        if before > self._through:
+            last = max(before, self._issued - 1)
+            self._lane.wait(self._read[last % len(self._blocks)])
+            self._through = last
+        self._numbers[turn] = number
         return self._blocks[turn]
 
     def move(self, lookup: Lookup) -> None:
@@ -145,6 +156,7 @@ class DirectRows:
             move.launch()
         self._last = self._read[turn]
         self._lane.mark_steps(self._last)
+        self._issued = self._numbers[turn]
 
     def put_ids(self, lookup: Lookup) -> None:
         """Nothing: `move` has."""

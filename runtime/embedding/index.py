@@ -18,12 +18,13 @@ from kgrun.graphs.errors import DoesNotFit
 from kgrun.runtime.hostloops import native
 
 Array = np.ndarray[Any, Any]
-_LOG_ROWS = 4  # entries of the log for each row of the cache; it is cleaned when it is full
+_LOG_ROWS = 4  # entries of the log, at least, for each row of the cache; it is cleaned when it is full
 # As csource/module.c has them: counts of a lookup, where the index stands, and what is kept of a slot.
 MISSED, HIT, FRESH, HITS, OUTSIDE, _COUNTS = 0, 1, 2, 3, 4, 8
 _HEAD, _TAIL, _FILLED, _STEP = range(4)
 _ID, _LAST = 0, 1
 _ALIGNMENT = 512
+_MOST = 2**31 - 1  # what four bytes count: of rows of a table that compiled code takes, and of steps between two counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +127,16 @@ class RowIndex:
     def __init__(self, vocabulary: int, rows: int) -> None:
         self.vocabulary, self.rows = vocabulary, rows
         self._slot_of = np.full(vocabulary, -1, np.int32)
-        self._entries = np.zeros((rows, 2), np.int64)  # its row, and the step that used it last: read together
+        narrow = vocabulary <= _MOST
+        # Of each slot its row, and the step that used it last: read together, and eight of them in a line of memory.
+        self._entries = np.zeros((rows, 2), np.int32 if narrow else np.int64)
         self._entries[:, _ID] = -1
         self._first = np.empty(rows, np.int64)  # scratch
         # Slots and the steps that used them; entries are numbered from the first ever, number i lies at i % len.
-        self._log, self._steps = np.zeros(_LOG_ROWS * rows, np.int32), np.zeros(_LOG_ROWS * rows, np.int64)
+        room = 1 << (_LOG_ROWS * rows - 1).bit_length()
+        self._log, self._steps = np.zeros(room, np.int32), np.zeros(room, np.int32)
         self._state = np.zeros(4, np.int64)
-        self._compiled = native.available()
+        self._compiled = native.available() and narrow
 
     def lookup(self, ids: Array, block: Block | None = None) -> Lookup:
         """Find a slot for every id of a batch, and make room where rows are missing.
@@ -143,6 +147,8 @@ class RowIndex:
         started = time.perf_counter_ns()
         block = block or Block.new(ids.size, ids.dtype)
         flat = np.ascontiguousarray(ids).reshape(-1)
+        if self._state[_STEP] == _MOST:
+            self._count_afresh()
         if self._compiled and ids.dtype.itemsize in (4, 8):
             room = native.call(
                 "lookup", flat, block.found, block.missing, block.used, block.evicted, block.counts, self._slot_of,
@@ -163,7 +169,15 @@ class RowIndex:
 
     def rows_of_slots(self) -> Array:
         """The row in each slot, -1 where there is none; a copy."""
-        return self._entries[:, _ID].copy()
+        return self._entries[:, _ID].astype(np.int64)
+
+    def _count_afresh(self) -> None:
+        """Steps from none: the order of the log alone says which slot was used longest ago."""
+        live = np.arange(self._state[_HEAD], self._state[_TAIL]) % len(self._log)
+        kept = self._log[live[self._entries[self._log[live], _LAST] == self._steps[live]]]
+        self._log[: len(kept)] = kept
+        self._steps[:] = self._entries[:, _LAST] = 0
+        self._state[[_HEAD, _TAIL, _STEP]] = 0, len(kept), 0
 
     def _lookup_by_numpy(self, ids: Array, block: Block) -> bool:
         inside = (ids >= 0) & (ids < self.vocabulary)

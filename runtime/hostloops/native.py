@@ -11,7 +11,7 @@ try:
 except ImportError:
     _compiled = None
 
-INTERFACE = 2  # of csource/module.c
+INTERFACE = 3  # of csource/module.c
 
 _module: ModuleType | None = _compiled
 if _module is not None and getattr(_module, "interface", int)() != INTERFACE:

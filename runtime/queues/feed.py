@@ -130,12 +130,12 @@ class GraphFeed(Feed):
             fed.taken += 1
 
     def ahead(self) -> None:
-        """Have rows moved for the next batch, if it was looked up, once the run has ended; then let feeders fill up."""
+        """Have rows moved for the next batch, if it is there, once the run has ended; then let feeders fill up."""
         if self._held:
             return
         for fed in self._fed:
-            for cache in fed.caches.values():
-                cache.move_ahead()
+            for item, cache in fed.caches.items():
+                cache.move_ahead(fed.ids(item))
             fed.ring.wake()
 
     def more(self) -> bool:

@@ -120,13 +120,37 @@ def test_S154_a_long_run_of_hits_leaves_the_order_of_use(compiled: str, monkeypa
     index.lookup(np.arange(10))
     for step in range(500):
         index.lookup(np.arange(step % 3, step % 3 + 8))
-        assert index._state[1] - index._state[0] <= 4 * 10
+        assert index._state[1] - index._state[0] <= len(index._log) == 64
     index.lookup(np.arange(10))
     index.lookup(np.array([3, 5, 0, 1]))
     index.lookup(np.array([9]))
     assert sorted(index.lookup(np.array([50, 51, 52, 53, 54])).evicted) == [2, 4, 6, 7, 8]
     assert sorted(index.lookup(np.arange(60, 64)).evicted) == [0, 1, 3, 5]
     assert index.lookup(np.array([70])).evicted.tolist() == [9]
+
+
+@pytest.mark.parametrize("compiled", ["0", "1"])
+@pytest.mark.parametrize("before", range(4))
+def test_S154_steps_beyond_what_is_counted_leave_the_order_of_use(
+    compiled: str, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KGRUN_NATIVE", compiled)
+    index, model = RowIndex(40, 12), Model(40, 12)
+    index._state[3] = 2**31 - 1 - before
+    generator = np.random.default_rng(before)
+    for _ in range(12):
+        ids = generator.integers(0, 40, 7)
+        model.check(ids, index.lookup(ids))
+    assert index._state[3] == 12 - before
+
+
+@pytest.mark.parametrize("compiled", ["0", "1"])
+def test_rows_that_left_and_came_back_are_found_where_they_are(compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that left is not found in its old slot, whoever is there."""
+    monkeypatch.setenv("KGRUN_NATIVE", compiled)
+    index, model = RowIndex(6, 2), Model(6, 2)
+    for ids in ([0, 1], [2], [0], [1, 1], [2, 0], [0], [3], [0, 3], [1], [3, 1], [5], [1], [5, 1]):
+        model.check(np.array(ids), index.lookup(np.array(ids)))
 
 
 def test_S154_shapes_are_kept() -> None:
