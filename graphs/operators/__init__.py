@@ -38,6 +38,16 @@ def lookup(name: str) -> OpSchema:
     return schemas[name]
 
 
+def alias_of(call: OpCall | None) -> int | None:
+    """The input whose bytes output 0 of a call is a view of; None for one that must run, and for no operator."""
+    if call is None:
+        return None
+    schema = lookup(call.op)
+    if schema.view is not None and schema.view(call):
+        return 0
+    return schema.alias
+
+
 def schema_in(domain: str, name: str) -> OpSchema | None:
     """The schema of ONNX's operator `name` of `domain` ("" for ONNX's own), or None where there is none."""
     found = all_schemas().get(name)

@@ -134,6 +134,7 @@ class OpCall:
 
 Infer = Callable[[OpCall], Sequence[TensorType]]
 Cost = Callable[[OpCall], int]
+View = Callable[[OpCall], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class OpSchema:
         attributes: by name.
         host_inputs: positions that must be known before the run (shapes, axes) and need no device memory.
         alias: the input whose bytes output 0 is a view of (Reshape and its like): no kernel, no memory.
+        view: whether a call leaves the bytes of input 0 as they are, so that it is a view of them like those.
         inplace: inputs whose memory output 0 may take over when they die here and the sizes match.
         flops: floating-point operations of a call, for reports.
         dynamic: output shapes depend on the elements of the inputs. `infer` gives the exact types where these are
@@ -166,6 +168,7 @@ class OpSchema:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     host_inputs: frozenset[int] = frozenset()
     alias: int | None = None
+    view: View | None = None
     inplace: tuple[int, ...] = ()
     flops: Cost | None = None
     dynamic: bool = False

@@ -318,6 +318,7 @@ _CHOICE = (
         (1, 1),
         _cast_infer,
         attributes={"to": Attribute("dtype", required=True), **_CAST},
+        view=lambda call: call.outputs[0].dtype == call.input(0).dtype,
         data={"cuda": "x", "helpers": ""},
     ),
     OpSchema(

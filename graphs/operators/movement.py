@@ -216,9 +216,37 @@ def _pad(call: OpCall) -> list[TensorType]:
     return [like(source, Shape(shape))]
 
 
+def _keeps_order(call: OpCall) -> bool:
+    """Whether a Transpose moves only axes of one element: the bytes stay in their order."""
+    shape = call.input(0).shape
+    moved = [axis for axis in permutation(call) if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _alone(call: OpCall) -> bool:
+    return len(call.inputs) == 1
+
+
+def _takes_all(call: OpCall) -> bool:
+    """Whether a Slice takes every element, in order."""
+    shape = call.input(0).shape
+    return all(r.size == size and (size < 2 or r.step == 1) for r, size in zip(slice_ranges(call), shape, strict=True))
+
+
+def _adds_none(call: OpCall) -> bool:
+    """Whether the output has no more elements than the input: nothing is repeated, or parted."""
+    return call.outputs[0].size == call.input(0).size
+
+
+def _pads_none(call: OpCall) -> bool:
+    return not any(before or after for before, after in pad_amounts(call))
+
+
 register(
-    OpSchema("Transpose", "movement", (1, 1), _transpose, attributes={"perm": Attribute("ints")}),
-    OpSchema("Concat", "movement", (1, _MANY), _concat, attributes={"axis": Attribute("int", required=True)}),
+    OpSchema("Transpose", "movement", (1, 1), _transpose, attributes={"perm": Attribute("ints")}, view=_keeps_order),
+    OpSchema(
+        "Concat", "movement", (1, _MANY), _concat, attributes={"axis": Attribute("int", required=True)}, view=_alone
+    ),
     OpSchema(
         "Slice",
         "movement",
@@ -226,6 +254,7 @@ register(
         _slice,
         attributes={name: Attribute("ints") for name in ("starts", "ends", "axes")},
         host_inputs=frozenset({1, 2, 3, 4}),
+        view=_takes_all,
     ),
     OpSchema(
         "Split",
@@ -235,10 +264,11 @@ register(
         outputs=(1, _MANY),
         attributes={"axis": Attribute("int", 0), "num_outputs": Attribute("int"), "split": Attribute("ints")},
         host_inputs=frozenset({1}),
+        view=_adds_none,
     ),
     OpSchema("Gather", "movement", (2, 2), _gather, attributes={"axis": Attribute("int", 0)}),
-    OpSchema("Expand", "movement", (2, 2), _expand, host_inputs=frozenset({1})),
-    OpSchema("Tile", "movement", (2, 2), _tile, host_inputs=frozenset({1})),
+    OpSchema("Expand", "movement", (2, 2), _expand, host_inputs=frozenset({1}), view=_adds_none),
+    OpSchema("Tile", "movement", (2, 2), _tile, host_inputs=frozenset({1}), view=_adds_none),
     OpSchema(
         "Pad",
         "movement",
@@ -250,5 +280,6 @@ register(
             "value": Attribute("float", 0.0),
         },
         host_inputs=frozenset({1, 3}),
+        view=_pads_none,
     ),
 )

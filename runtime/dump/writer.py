@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import BoundGraph, Warning
 from kgrun.graphs.data import file_name, save_bytes, save_npy
-from kgrun.graphs.operators import lookup
+from kgrun.graphs.operators import alias_of
 from kgrun.runtime.dump.config import ALL, DumpConfig
 from kgrun.runtime.execute import Observer, StepTimer, run_observed
 from kgrun.runtime.measure import Measured
@@ -136,7 +136,7 @@ def _made_by(graph: BoundGraph, name: str, last: dict[int, int]) -> int | None:
     tensor = graph.tensors[name]
     while tensor.producer is not None and tensor.producer not in last:
         node = graph.nodes[tensor.producer]
-        alias = lookup(node.op).alias if node.call is not None else 0
+        alias = alias_of(node.call)
         source = node.inputs[alias or 0] if node.inputs else None
         if source is None or source not in graph.tensors:
             return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.errors import GraphError
-from kgrun.graphs.operators import lookup
+from kgrun.graphs.operators import alias_of, lookup
 from kgrun.graphs.schema.nodes import OpNode
 from kgrun.runtime.program import Decision
 
@@ -144,7 +144,7 @@ def _view_source(bound: BoundGraph, node: BoundNode) -> str | None:
         return None
     if bound.tensors[node.outputs[0]].is_output and not spec.skip_nop_op_addr:
         return None
-    alias = lookup(node.op).alias
+    alias = alias_of(node.call)
     if alias is None and not spec.nop:
         return None
     source = node.inputs[alias or 0] if node.inputs else None
@@ -191,7 +191,7 @@ def _granted(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClas
     if node.call is None or not reuse or node.clear or node.spec.no_reuse or node.collective is not None:
         return None
     schema = lookup(node.op)
-    if schema.alias is not None:
+    if alias_of(node.call) is not None:
         return None  # a view that must run owns its memory (S33)
     target = bound.tensors[output]
     for position in schema.inplace:

@@ -7,7 +7,7 @@ from math import prod
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.dtypes import itemsize
-from kgrun.graphs.operators import lookup
+from kgrun.graphs.operators import alias_of, lookup
 from kgrun.runtime.lower.classes import AliasClasses, alias_classes
 from kgrun.runtime.lower.sources import KernelSources
 from kgrun.runtime.lower.work import NodeWork, bind_work, prepare_node
@@ -173,7 +173,7 @@ class _Lowering:
             and all(prod(self.bound.tensors[name].type.shape) == 0 for name in node.written_names())
         ):
             return []
-        alias = lookup(node.op).alias if node.call is not None else None
+        alias = alias_of(node.call)
         items: list[Work] = [] if alias is None else self._view_copy(node, alias)
         runs = alias is None or _has_further_outputs(node)
         work = prepare_node(node, self.target, self.sources) if runs else NodeWork()
@@ -227,7 +227,7 @@ class _Lowering:
         if isinstance(work, Copy):
             return (work.source.buffer,), (work.target.buffer, *(pointer.buffer for pointer in scratch))
         reads = [self.slots[n].buffer for n in _device_operands(node) if n in self.slots and n not in node.outputs]
-        alias = lookup(node.op).alias if node.call is not None else None
+        alias = alias_of(node.call)
         shared = node.inputs[alias] if alias is not None else None  # a view's output 0 has its bytes already
         writes = [
             self.slots[n].buffer

@@ -1,0 +1,81 @@
+"""Calls that leave their input's bytes as they are: no kernel, no bytes, whatever the operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kgrun.graphs.bind import bind
+from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.runtime import Session
+from kgrun.runtime.lower import lower
+
+SHAPE = [1, 6, 1, 4]
+VIEWS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
+    "axes of one element moved": ("Transpose", {"perm": [2, 1, 0, 3]}, []),
+    "the same axes": ("Transpose", {"perm": [0, 1, 2, 3]}, []),
+    "one input": ("Concat", {"axis": 1}, []),
+    "all of it": ("Slice", {}, [[0, 0], [6, 9], [1, 3]]),
+    "one part": ("Split", {"axis": 1, "num_outputs": 1}, []),
+    "no larger": ("Expand", {}, [[1, 1, 4]]),
+    "once": ("Tile", {}, [[1, 1, 1, 1]]),
+    "nothing around": ("Pad", {}, [[0] * 8]),
+    "the same type": ("Cast", {"to": "float32"}, []),
+}
+COPIES: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
+    "axes swapped": ("Transpose", {"perm": [0, 3, 2, 1]}, []),
+    "backwards": ("Slice", {}, [[-1], [-9], [1], [-1]]),
+    "shifted": ("Pad", {}, [[0, 1, 0, 0, 0, -1, 0, 0]]),
+    "twice": ("Tile", {}, [[1, 2, 1, 1]]),
+    "another type": ("Cast", {"to": "float64"}, []),
+}
+
+
+def graph(op: str, attributes: dict[str, Any], operands: list[Any]) -> KernelGraph:
+    """x → Neg → the operator → Neg, so that neither end is an input or an output of the graph."""
+    tensors: dict[str, Any] = {"x": {"role": "input", "dtype": "float32", "shape": SHAPE, "init": {"arange": [1, 1]}}}
+    names = [f"c{i}" for i in range(len(operands))]
+    tensors |= {n: {"role": "constant", "dtype": "int64", "value": v} for n, v in zip(names, operands, strict=True)}
+    nodes = [
+        {"name": "first", "op": "Neg", "inputs": ["x"], "outputs": ["a"]},
+        {"name": "moved", "op": op, "inputs": ["a", *names], "outputs": ["b"], "attributes": attributes},
+        {"name": "last", "op": "Neg", "inputs": ["b"], "outputs": ["y"]},
+    ]
+    return KernelGraph.model_validate({"kgrun": 1, "tensors": tensors, "nodes": nodes, "outputs": ["y"]})
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("case", VIEWS)
+def test_a_view_takes_no_step_and_no_bytes(case: str, target: Any) -> None:
+    program = lower(bind(graph(*VIEWS[case])), target)
+    assert [step.name for step in program.steps] == ["first", "last"]
+    assert program.slots["a"] == program.slots["b"]
+
+
+@pytest.mark.parametrize("case", COPIES)
+def test_what_moves_elements_runs(case: str) -> None:
+    program = lower(bind(graph(*COPIES[case])), "cpu")
+    assert [step.name for step in program.steps] == ["first", "moved", "last"]
+
+
+@pytest.mark.parametrize("case", [*VIEWS, *COPIES])
+def test_views_and_copies_have_the_values_of_a_run_without_sharing(case: str) -> None:
+    made = graph(*(VIEWS | COPIES)[case])
+    with Session(made, device="cpu") as shared, Session(made, device="cpu", memory="none") as apart:
+        one, other = shared.run().outputs["y"], apart.run().outputs["y"]
+    assert one.tobytes() == other.tobytes()
+    expected = np.arange(1, 25, dtype=np.float32)
+    if case in VIEWS:
+        assert np.array_equal(one.reshape(-1), expected)
+
+
+def test_a_view_that_is_a_graph_output_of_a_graph_input_is_copied() -> None:
+    node = {"name": "n", "op": "Transpose", "inputs": ["x"], "outputs": ["y"], "attributes": {"perm": [2, 1, 0, 3]}}
+    x = {"role": "input", "dtype": "float32", "shape": SHAPE}
+    made = KernelGraph.model_validate({"kgrun": 1, "tensors": {"x": x}, "nodes": [node], "outputs": ["y"]})
+    given = np.arange(24, dtype=np.float32).reshape(SHAPE)
+    with Session(made, device="cpu") as session:
+        assert np.array_equal(session.run({"x": given}).outputs["y"], given.transpose(2, 1, 0, 3))
+        assert np.array_equal(session.run({"x": given + 1}).outputs["y"], (given + 1).transpose(2, 1, 0, 3))
