@@ -78,7 +78,9 @@ def _packed(tensor: Message, name: str, model: Path) -> StoredArray:
     def read() -> Array:
         codes = (held.read()[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)) & (2**bits - 1)
         found = codes.reshape(-1)[: prod(shape)].astype(numpy_dtype(dtype)).reshape(shape)
-        return np.where(found < 2 ** (bits - 1), found, found - 2**bits).astype(np.int8) if dtype == "int8" else found
+        if dtype == "int8":
+            found = np.where(found < 2 ** (bits - 1), found, found - 2**bits).astype(np.int8)
+        return np.asarray(found)
 
     return StoredArray(dtype, type_name(tensor.data_type), 1, shape, read)
 
