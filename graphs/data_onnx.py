@@ -77,10 +77,10 @@ def _packed(tensor: Message, name: str, model: Path) -> StoredArray:
 
     def read() -> Array:
         codes = (held.read()[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)) & (2**bits - 1)
-        found: Array = codes.reshape(-1)[: prod(shape)].astype(numpy_dtype(dtype)).reshape(shape)
+        found = codes.reshape(-1)[: prod(shape)].astype(numpy_dtype(dtype)).reshape(shape)
         if dtype == "int8":
-            found[found >= 2 ** (bits - 1)] -= 2**bits
-        return found
+            found = np.where(found < 2 ** (bits - 1), found, found - 2**bits).astype(np.int8)
+        return np.asarray(found)
 
     return StoredArray(dtype, type_name(tensor.data_type), 1, shape, read)
 

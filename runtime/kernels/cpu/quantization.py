@@ -101,7 +101,10 @@ def dynamic_quantize(call: OpCall) -> HostFunction:
         low = np.float32(min(np.minimum.reduce(x, None, initial=0), 0))
         scale = np.float32(1 if high == low else high - low) / np.float32(255)
         zero = np.rint(np.clip(-low / scale, 0, 255))
-        np.copyto(outputs[0], np.clip(np.rint(x / scale) + zero, 0, 255), casting="unsafe")
+        result = np.asarray(x / scale)
+        np.rint(result, out=result)
+        result += zero
+        np.copyto(outputs[0], np.clip(result, 0, 255, out=result), casting="unsafe")
         outputs[1][...] = scale
         outputs[2][...] = zero
 
@@ -147,11 +150,12 @@ def _product(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None) -> 
     terms = a.shape[-1]
     if terms <= _SHARE or a.dtype.kind == "f" or a.dtype.name in FLOAT8:
         return np.asarray(np.matmul(_shifted(a, a_zero, np.float32), _shifted(b, b_zero, np.float32)))
-    few = b.ndim == 2 and a.size <= 16 * terms
-    share = max(1, min(_SHARE, _NEAR // max(b.shape[1], 1))) if few else _SHARE
-    plain = b_zero is None or not b_zero.any()
-    scratch = np.empty((share, b.shape[1]), np.float32) if few and plain else None
-    total: Array | float = 0.0
+    few = b.ndim == 2 and a.size <= 32 * terms
+    # A part of b that stays in the cache, but not so small that adding up sums takes longer than reading it.
+    share = min(_SHARE, max(_NEAR // max(b.shape[1], 1), a.size // terms * 8)) if few else _SHARE
+    scratch = np.empty((share, b.shape[1]), np.float32) if few else None
+    work = np.int32 if terms * _LARGEST_PRODUCT < 2**31 else np.int64
+    total: Array | None = None
     for start in range(0, terms, share):
         part = slice(start, start + share)
         left, right = _shifted(a[..., part], a_zero, np.float32), b[..., part, :] if b.ndim > 1 else b[part]
@@ -160,8 +164,13 @@ def _product(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None) -> 
             np.copyto(wide, right)
         else:
             wide = _shifted(right, b_zero, np.float32)
-        total = total + np.matmul(left, wide).astype(np.float64)
-    return np.asarray(total)
+        sums = np.asarray(np.matmul(left, wide)).astype(work)
+        total = sums if total is None else np.add(total, sums, out=total if total.ndim else None)
+    total = np.asarray(total)
+    if scratch is not None and b_zero is not None and b_zero.any():  # sums of a less, instead of every element of b
+        rows = _shifted(a, a_zero, np.float64).sum(-1, keepdims=True)
+        total -= (rows * b_zero.reshape(-1)).astype(work)
+    return total
 
 
 @on_cpu("MatMulInteger", "QLinearMatMul")

@@ -68,7 +68,15 @@ def test_integer_products_are_exact(terms: int, types: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "shapes", [((1, 600), (600, 700)), ((40, 600), (600, 9)), ((2, 3, 600), (2, 600, 4)), ((600,), (600,))]
+    "shapes",
+    [
+        ((1, 600), (600, 700)),
+        ((40, 600), (600, 9)),
+        ((2, 3, 600), (2, 600, 4)),
+        ((2, 3, 600), (600, 4)),
+        ((600,), (600, 9)),
+        ((600,), (600,)),
+    ],
 )
 @pytest.mark.parametrize("zero", [0, 255])
 def test_long_integer_products_of_the_largest_numbers_are_exact(shapes: tuple[tuple[int, ...], ...], zero: int) -> None:
