@@ -193,6 +193,7 @@ def show_stages(session: Session, device: Device, steps: int) -> None:
         stages.watch(Ring, "push", "push, waiting for room")
         stages.watch(EmbeddingCache, "place", "place")
         stages.watch(EmbeddingCache, "look_ahead", "look ahead, with waits")
+        stages.watch(EmbeddingCache, "_have_next", "wait for a lookup, or make it")
         stages.watch(EmbeddingCache, "_move", "have rows moved")
         stages.watch(RowIndex, "lookup", "look up")
         for rows in (HostRows, LaneRows, DirectRows):
@@ -212,6 +213,25 @@ def show_stages(session: Session, device: Device, steps: int) -> None:
         f"  a step {wall * 1e6:.1f} us while watched; of it on the device, from issue to end: "
         f"median {np.median(on_device):.1f} us, p95 {np.percentile(on_device, 95):.1f} us; "
         f"rows moved ahead for {moved:,} of {steps:,}\n  {parts_of(report)}"
+    )
+
+
+def show_lookups(ids: Array, vocabulary: int, rows: int) -> None:
+    """Print what a lookup takes by itself: no other thread, no device, an index of its own."""
+    from kgrun.runtime.embedding.index import Block, RowIndex
+
+    index, took = RowIndex(vocabulary, rows), []
+    blocks = [Block.new(ids.shape[1], ids.dtype) for _ in range(9)]
+    for number, some in enumerate(ids):
+        started = time.thread_time_ns()
+        index.lookup(some, blocks[number % len(blocks)])
+        took.append(time.thread_time_ns() - started)
+    busy = np.array(took[len(took) // 2 :]) / 1e3  # the first half fills the cache
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    pages = setting.read_text("ascii").strip() if setting.exists() else "unknown"
+    print(
+        f"a lookup by itself: median {np.median(busy):.1f} us of processor time, p95 {np.percentile(busy, 95):.1f} us, "
+        f"{np.median(busy) * 1e3 / ids.shape[1]:.1f} ns an id; huge pages {pages}"
     )
 
 
@@ -295,6 +315,7 @@ def time_steps(device: Device, folder: Path, given: argparse.Namespace, ids: Arr
         f"{'the device reaches the tables' if found.direct else 'the host gathers rows'}; opened in {opened:.1f} s; "
         f"{'compiled' if native.available() else 'numpy'} index"
     )
+    show_lookups(ids, vocabulary, rows)
     peer = torch_seconds(ids, vocabulary, width, given.layers, steps)
     if peer is not None:
         print(f"torch, table in pinned host memory: {peer * 1e3:.3f} ms a step, {peer / step:.2f} × kgrun's")

@@ -15,6 +15,7 @@ from kgrun.runtime import Session
 from kgrun.runtime.devices.cuda import CudaDevice
 from kgrun.runtime.queues import QueueFeed
 from tests.examples.test_example_files import DATA, EXAMPLES, script
+from tests.runtime.embedding import embedding_graphs
 from tests.runtime.embedding.embedding_graphs import VOCABULARY, WIDTH, Direct, batches, lookup_graph
 from tests.runtime.queues.queue_graphs import fed_graph
 
@@ -93,6 +94,34 @@ def test_S155_every_lookup_is_that_of_the_whole_table(
         assert report.embeddings[0].direct is direct
         np.testing.assert_array_equal(session.output("table"), whole.table)
         np.testing.assert_allclose(report.outputs["total2"], whole.total, rtol=1e-5, atol=1e-5)
+    assert device.memory_in_use() == held
+
+
+@pytest.mark.parametrize("width", [1, 33, 160])
+def test_S155_many_rows_of_every_width_come_and_go(
+    device: CudaDevice, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More rows in a batch than a launch moves at once, and rows of fewer and of more parts than a warp has threads."""
+    for name, value in (("VOCABULARY", 60_000), ("WIDTH", width), ("BATCH", 6_000)):
+        monkeypatch.setattr(embedding_graphs, name, value)
+    generator = np.random.default_rng(6)
+    table = generator.normal(size=(60_000, width)).astype(np.float32)
+    whole, held = Direct(table), device.memory_in_use()
+    pairs = batches(30, 3, outside=True)
+    queues = {"q": QueueFeed(list(pairs), capacity=4)}
+    with Session(lookup_graph(9_000), device=device, values={"table": table}, queues=queues) as session:
+        for ids, step in pairs[:10]:
+            report = session.run(iterations=1, warmup=0, per_step=False)
+            np.testing.assert_array_equal(report.outputs["found"], whole.run(ids, step))
+        report = session.run(per_step=False)
+        for ids, step in pairs[10:]:
+            found = whole.run(ids, step)
+        np.testing.assert_array_equal(report.outputs["found"], found)
+        cache = report.embeddings[0]
+        assert cache.direct is True
+        assert cache.loaded > 20 * 264 * 8  # rows that one launch moves at once
+        assert cache.written == cache.evicted > 0
+        np.testing.assert_array_equal(session.output("table"), whole.table)
     assert device.memory_in_use() == held
 
 

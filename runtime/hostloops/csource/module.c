@@ -85,30 +85,38 @@ static inline void guess(const Index *x, const Batch *b, const int wide) {
     }
 }
 
-/* Signs the slots that have their rows, each once; the other places of the batch stay open. No branch would foretell
- * which: everything is written, and counted where it holds. evicted: who used the slots before. */
-static inline void hits(const Index *x, Batch *b, const int32_t step, const int wide) {
-    int32_t nobody[2] = {-1, 0};
-    int64_t *before = b->evicted;
-    Py_ssize_t hit = 0, opened = 0;
+/* Parts what is cached, `used`, from what stays open. No branch would foretell which: all is written, and counted. */
+static inline Py_ssize_t part(const Index *x, Batch *b, const int wide) {
+    Py_ssize_t cached = 0, opened = 0;
     for (Py_ssize_t k = 0; k < b->n; k++) {
         if (k + NEAR < b->n) {
             const int64_t next = number(b->found, k + NEAR, wide);
             PREFETCH(x->entry[next < 0 ? 0 : next]);
         }
         const int64_t slot = number(b->found, k, wide);
-        int32_t *entry = slot < 0 ? nobody : x->entry[slot];
-        const int32_t last = entry[LAST];
-        const int cached = (slot >= 0) & (entry[ID] == number(b->ids, k, wide));
+        const int holds = (slot >= 0) & (x->entry[slot < 0 ? 0 : slot][ID] == number(b->ids, k, wide));
         b->open[opened] = (int32_t)k;
-        opened += !cached;
-        b->used[hit] = slot;
-        before[hit] = last;
-        hit += cached & (last != step);
-        entry[LAST] = cached ? step : last;
+        b->used[cached] = slot;
+        opened += !holds;
+        cached += holds;
     }
     b->opened = opened;
-    b->counts[HIT] = hit, b->counts[HITS] = b->n - opened;
+    return cached;
+}
+
+/* Signs the cached slots, and keeps each once; apart from the loop above, which no store is to hold up. evicted: who
+ * used them before. */
+static inline void hits(const Index *x, Batch *b, const Py_ssize_t cached, const int32_t step) {
+    Py_ssize_t hit = 0;
+    for (Py_ssize_t i = 0; i < cached; i++) {
+        const int64_t slot = b->used[i];
+        const int32_t last = x->entry[slot][LAST];
+        b->used[hit] = slot;
+        b->evicted[hit] = last;
+        hit += last != step;
+        x->entry[slot][LAST] = step;
+    }
+    b->counts[HIT] = hit, b->counts[HITS] = cached;
 }
 
 /* Numbers the missing rows, each once; what is outside the table stays open no longer. */
@@ -191,7 +199,7 @@ static inline int look_up(const Index *x, Batch *b, const int wide) {
     const int64_t filled = x->state[FILLED];
     const int32_t step = (int32_t)x->state[STEP] + 1;
     guess(x, b, wide);
-    hits(x, b, step, wide);
+    hits(x, b, part(x, b, wide), step);
     misses(x, b, wide);
     const Py_ssize_t missed = b->counts[MISSED], hit = b->counts[HIT];
     if (missed + hit > x->rows) {
