@@ -1,13 +1,18 @@
-"""What all tests share: no limit of time on examples, and bytecode of the processes that tests start."""
+"""What all tests share: calls of kgrun, no limit of time on examples, bytecode of the processes that tests start."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.commands import Command, called_apart, called_here
 
 hypothesis.settings.register_profile("kgrun", deadline=None)  # no test asserts on wall time
 hypothesis.settings.load_profile("kgrun")
@@ -26,3 +31,27 @@ def _bytecode_of_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator
             patch.setenv("PYTHONPYCACHEPREFIX", str(shared / "bytecode"))
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
+
+
+@pytest.fixture
+def kgrun(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`tests.commands.called_here`."""
+    return called_here(capfd, monkeypatch)
+
+
+@pytest.fixture
+def process() -> Command:
+    """`tests.commands.called_apart`."""
+    return called_apart
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Write a graph (a mapping, or text as it stands) to a file and return its path."""
+
+    def call(graph: Mapping[str, Any] | str, name: str = "graph.json") -> Path:
+        path = tmp_path / name
+        path.write_text(graph if isinstance(graph, str) else json.dumps(graph), encoding="utf-8")
+        return path
+
+    return call

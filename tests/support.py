@@ -36,6 +36,19 @@ def chain_of(length: int, size: int = 1024) -> tuple[list[dict[str, Any]], dict[
     return [node(f"k{i}", [names[i]], [names[i + 1]]) for i in range(length)], tensors
 
 
+def collective_beside_a_branch() -> list[dict[str, Any]]:
+    """Nodes from `x` to `y`: a collective makes u of t while others make w of x; both are joined to p."""
+    return [
+        node("a", ["x"], ["t"]),
+        node("comm", ["t"], ["u"], collective={}),
+        node("b", ["x"], ["v"]),
+        node("c", ["v"], ["w"]),
+        node("join", ["w", "u"], ["p"]),
+        node("d", ["p"], ["q"]),
+        node("e", ["q"], ["y"]),
+    ]
+
+
 def graph(
     nodes: Sequence[Mapping[str, Any]],
     tensors: Mapping[str, Mapping[str, Any]] | None = None,

@@ -1,39 +1,14 @@
-"""What the cases share: ways to call kgrun, graphs around one piece of CUDA C, and where GPU cases run."""
+"""What the cases share: graphs around one piece of CUDA C, what reports say, and where GPU cases run."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from kgrun.cli.entry import main
 from kgrun.runtime.devices.cuda import gpu_status
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        """The one JSON document on stdout."""
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> str:
-        """What was wrong, in words: the messages of all errors of a JSON document with their places and help."""
-        rows = self.json()["errors"]
-        return "\n".join(f"{row['code']} {row['message']} | {row['where']} | {row['help']}" for row in rows)
+from tests.commands import Result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,51 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             status = status or gpu_status()
             if not status.usable:
                 item.add_marker(pytest.mark.skip(reason=str(status.reason)))
-
-
-def _environment() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if not key.startswith("KGRUN_")}
-
-
-@pytest.fixture
-def kgrun(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run `kgrun ARGUMENTS` in this process, its output piped."""
-    for name in set(os.environ) - set(_environment()):
-        monkeypatch.delenv(name)
-
-    def call(*arguments: str | Path) -> Result:
-        capfd.readouterr()
-        code = main([str(each) for each in arguments])
-        return Result(code, *capfd.readouterr())
-
-    return call
-
-
-@pytest.fixture
-def process() -> Callable[..., Result]:
-    """Run `kgrun ARGUMENTS` in a process of its own; `env` adds to the environment, `code` is Python to run instead."""
-
-    def call(*arguments: str | Path, env: Mapping[str, str] = {}, code: str | None = None) -> Result:
-        start = ["-m", "kgrun.cli"] if code is None else ["-c", code]
-        done = subprocess.run(
-            [sys.executable, *start, *map(str, arguments)],
-            capture_output=True, encoding="utf-8", env=_environment() | dict(env), timeout=100, check=False,
-        )  # fmt: skip
-        return Result(done.returncode, done.stdout, done.stderr)
-
-    return call
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    """Write a graph (a mapping, or text as it stands) to a file and return its path."""
-
-    def call(graph: Mapping[str, Any] | str, name: str = "graph.json") -> Path:
-        path = tmp_path / name
-        path.write_text(graph if isinstance(graph, str) else json.dumps(graph), encoding="utf-8")
-        return path
-
-    return call
 
 
 def relu(**changes: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: ways to call it, small graphs, a report made by hand, a schema checker."""
+"""What the tests of the command line share: a stand-in for a GPU, graphs, a report made by hand, a schema checker."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kgrun.cli.entry import main
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, Warning
 from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.schema.graph import KernelGraph
@@ -23,6 +21,7 @@ from kgrun.runtime.devices.base import DeviceInfo
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.program import Buffer, Clear, Decision, MemoryClass, Pointer, Program, Step
 from kgrun.runtime.report import Comparison, RunReport, StepReport, TimeStats, Transfer
+from tests.commands import Command, Result
 
 RELU = {
     "kgrun": 1,
@@ -35,54 +34,6 @@ RELU = {
     ],
     "outputs": ["y"],
 }
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        """The one JSON document on stdout."""
-        return json.loads(self.out)
-
-
-Command = Callable[..., Result]
-
-
-@pytest.fixture
-def kgrun(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run `kgrun ARGUMENTS` in this process, its output piped."""
-    for name in list(os.environ):
-        if name.startswith("KGRUN_"):
-            monkeypatch.delenv(name)
-
-    def call(*arguments: str | Path) -> Result:
-        capfd.readouterr()
-        code = main([str(each) for each in arguments])
-        out, err = capfd.readouterr()
-        return Result(code, out, err)
-
-    return call
-
-
-@pytest.fixture
-def process() -> Command:
-    """Run `kgrun ARGUMENTS` in a process of its own; `env` adds to the environment, `code` replaces the command."""
-
-    def call(*arguments: str | Path, code: str | None = None, stdin: str = "", env: Mapping[str, str] = {}) -> Result:
-        start = ["-c", code] if code is not None else ["-m", "kgrun.cli"]
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("KGRUN_")}
-        done = subprocess.run(
-            [sys.executable, *start, *map(str, arguments)],
-            capture_output=True, encoding="utf-8", input=stdin, env=kept | dict(env), timeout=60, check=False,
-        )  # fmt: skip
-        return Result(done.returncode, done.stdout, done.stderr)
-
-    return call
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.cases.conftest import kgrun, op, process, relu, write  # noqa: F401
+from tests.cases.conftest import op, relu
 
 
 @pytest.fixture
-def chain(write: Any) -> Any:  # noqa: F811
+def chain(write: Any) -> Any:
     """Static 12,288 bytes, dynamic 4,096 as planned (in place), 12,288 shared without that, 20,480 apart."""
     spec = {"dtype": "float32", "shape": ["n"], "init": {"uniform": [-1, 1]}}
     tensors = {"x": {"role": "input", **spec}, "w": {"role": "parameter", **spec}}
@@ -23,7 +23,7 @@ def chain(write: Any) -> Any:  # noqa: F811
 
 @pytest.mark.parametrize("limit", [16384, 24576, 32767])
 @pytest.mark.parametrize("command", [["execute", "--device", "cpu"], ["plan-memory"], ["explain"]])
-def test_memory_none_says_what_it_needs_itself(kgrun: Any, chain: Any, command: list[str], limit: int) -> None:  # noqa: F811
+def test_memory_none_says_what_it_needs_itself(kgrun: Any, chain: Any, command: list[str], limit: int) -> None:
     done = kgrun(command[0], chain, *command[1:], "--memory", "none", "--memory-limit", str(limit), "--json")
     assert done.code == 4
     error = done.json()["error"]
@@ -34,7 +34,7 @@ def test_memory_none_says_what_it_needs_itself(kgrun: Any, chain: Any, command: 
     assert fits.code == 0
 
 
-def test_red_zones_are_part_of_what_static_memory_takes(kgrun: Any, chain: Any) -> None:  # noqa: F811
+def test_red_zones_are_part_of_what_static_memory_takes(kgrun: Any, chain: Any) -> None:
     done = kgrun("execute", chain, "--device", "cpu", "--check", "redzone", "--memory-limit", "12288", "--json")
     message = done.json()["error"]["message"]
     total, parts = re.search(r"takes ([\d,]+) bytes \((.*?)\)", message).groups()  # type: ignore[union-attr]
@@ -51,7 +51,7 @@ def test_red_zones_are_part_of_what_static_memory_takes(kgrun: Any, chain: Any) 
         (["--sweep", "n=8,1024"], "memory shared by graphs or sizes"),
     ],
 )
-def test_what_keeps_tensors_on_the_device_is_told(kgrun: Any, chain: Any, words: Any, keeps: str) -> None:  # noqa: F811
+def test_what_keeps_tensors_on_the_device_is_told(kgrun: Any, chain: Any, words: Any, keeps: str) -> None:
     run = ["execute", chain, "--device", "cpu", "--json"]
     assert kgrun(*run, "--memory-limit", "12288").code == 0  # by offload
     done = kgrun(*run, "--memory-limit", "12288", *words)
@@ -65,12 +65,12 @@ def test_what_keeps_tensors_on_the_device_is_told(kgrun: Any, chain: Any, words:
 
 @pytest.mark.parametrize("command", ["plan-memory", "explain"])
 @pytest.mark.parametrize("memory", ["pool", "none"])
-def test_offload_asked_for_where_nothing_moves_is_refused(kgrun: Any, chain: Any, command: str, memory: str) -> None:  # noqa: F811
+def test_offload_asked_for_where_nothing_moves_is_refused(kgrun: Any, chain: Any, command: str, memory: str) -> None:
     done = kgrun(command, chain, "--offload", "manual", "--memory", memory, "--json")
     assert (done.code, done.json()["error"]["code"]) == (2, "KG240")
 
 
-def test_node_by_node_the_peak_is_what_was_held_at_once(kgrun: Any, chain: Any) -> None:  # noqa: F811
+def test_node_by_node_the_peak_is_what_was_held_at_once(kgrun: Any, chain: Any) -> None:
     """Outputs take their bytes at the end, when the most dynamic bytes are long free."""
     done = kgrun("execute", chain, "--device", "cpu", "--memory", "single", "--memory-limit", "20480", "--json")
     assert done.code == 0
@@ -79,7 +79,7 @@ def test_node_by_node_the_peak_is_what_was_held_at_once(kgrun: Any, chain: Any) 
     assert kgrun("execute", chain, "--device", "cpu", "--memory", "single", "--memory-limit", "20479").code == 4
 
 
-def test_the_region_of_what_waits_on_the_host_is_the_dynamic_one(kgrun: Any, chain: Any) -> None:  # noqa: F811
+def test_the_region_of_what_waits_on_the_host_is_the_dynamic_one(kgrun: Any, chain: Any) -> None:
     text = kgrun("plan-memory", chain, "--memory-limit", "12288").out
     rows = [line.split() for line in text.splitlines()]
     regions = {row[0]: row[1] for row in rows if len(row) == 5 and row[2:4] == ["4", "KiB"]}
@@ -89,7 +89,7 @@ def test_the_region_of_what_waits_on_the_host_is_the_dynamic_one(kgrun: Any, cha
 @pytest.mark.parametrize("marked", [[], ["t1"], ["w"], ["x", "t1", "w"]])
 @pytest.mark.parametrize("mode", ["auto", "manual", "seeds", "off"])
 def test_S97_the_smallest_limit_of_an_error_fits_in_the_mode_that_names_it(
-    kgrun: Any,  # noqa: F811
+    kgrun: Any,
     chain: Any,
     marked: list[str],
     mode: str,
@@ -110,7 +110,7 @@ def test_S97_the_smallest_limit_of_an_error_fits_in_the_mode_that_names_it(
     assert done.json()["memory"]["measured_peak_bytes"] <= least
 
 
-def test_streams_that_do_not_fit_side_by_side_leave_the_graph_as_it_is(kgrun: Any, write: Any) -> None:  # noqa: F811
+def test_streams_that_do_not_fit_side_by_side_leave_the_graph_as_it_is(kgrun: Any, write: Any) -> None:
     """Two branches of 2 tensors each: in turn one branch's bytes serve the other, side by side they cannot."""
     spec = {"role": "input", "dtype": "float32", "shape": [1024], "init": {"uniform": [-1, 1]}}
     nodes = [op(f"{b}{i}", "Sin", [f"{b}t{i}" if i else "x"], f"{b}t{i + 1}") for b in "pq" for i in range(3)]

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from kgrun.graphs.load import load_graph
 from kgrun.runtime import Session, load_parameters, save_parameters
-from tests.cli.conftest import Command
+from tests.commands import Command
 
 COUNTER = {
     "kgrun": 1,

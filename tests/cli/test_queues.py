@@ -14,7 +14,7 @@ from kgrun.cli.render.schema import report_schema
 from kgrun.graphs.errors import UsageError
 from kgrun.runtime.queues import QueueFeed
 from kgrun.runtime.queues.settings import parse_queues
-from tests.cli.conftest import Command
+from tests.commands import Command
 
 GRAPH = {
     "kgrun": 1,

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from kgrun.runtime.program import Program
 from kgrun.runtime.streams import conflicts, plan_streams
-from tests.support import node, program, tensor
+from tests.support import collective_beside_a_branch, node, program, tensor
 
 X = {"x": tensor("input")}
 
@@ -56,16 +56,7 @@ def test_S83_S89_B19_an_overwrite_waits_for_the_other_streams_reader() -> None:
 
 
 def test_S89_inputs_of_a_communication_step_live_until_something_waits_for_it() -> None:
-    nodes = [
-        node("a", ["x"], ["t"]),
-        node("comm", ["t"], ["u"], collective={}),
-        node("b", ["x"], ["v"]),
-        node("c", ["v"], ["w"]),
-        node("join", ["w", "u"], ["p"]),
-        node("d", ["p"], ["q"]),
-        node("e", ["q"], ["y"]),
-    ]
-    made = program(nodes, X, ["y"])
+    made = program(collective_beside_a_branch(), X, ["y"])
     slot = {name: pointer.buffer for name, pointer in made.slots.items()}
     order = [b.index for b in made.buffers]
     pairs = {frozenset((order[i], order[j])) for i, j in conflicts(made, plan_streams(made), order)}
@@ -92,15 +83,20 @@ def _reaches(made: Program) -> list[set[int]]:
     return ancestors
 
 
+def _random_program(rng: random.Random, most: int, streams: int) -> Program:
+    """2 to `most` kernels that read what earlier ones wrote, on any of `streams` streams."""
+    names, nodes = ["x"], []
+    for i in range(rng.randint(2, most)):
+        inputs = rng.sample(names, min(len(names), rng.randint(1, 3)))
+        nodes.append(node(f"n{i}", inputs, [f"t{i}"], stream=rng.randrange(streams)))
+        names.append(f"t{i}")
+    return program(nodes, X, [names[-1]])
+
+
 def test_S53_clocks_agree_with_plain_reachability_on_random_graphs() -> None:
     rng = random.Random(7)
     for _ in range(60):
-        names, nodes = ["x"], []
-        for i in range(rng.randint(2, 18)):
-            inputs = rng.sample(names, min(len(names), rng.randint(1, 3)))
-            nodes.append(node(f"n{i}", inputs, [f"t{i}"], stream=rng.randint(0, 3)))
-            names.append(f"t{i}")
-        made = program(nodes, X, [names[-1]])
+        made = _random_program(rng, most=18, streams=4)
         streams, ancestors = plan_streams(made), _reaches(made)
         for a, b in combinations(range(len(made.steps)), 2):
             assert streams.precedes(a, b) == (a in ancestors[b])
@@ -110,12 +106,7 @@ def test_S53_clocks_agree_with_plain_reachability_on_random_graphs() -> None:
 def test_S58_two_buffers_conflict_unless_one_is_dead_before_the_other_starts() -> None:
     rng = random.Random(11)
     for _ in range(40):
-        names, nodes = ["x"], []
-        for i in range(rng.randint(2, 14)):
-            inputs = rng.sample(names, min(len(names), rng.randint(1, 3)))
-            nodes.append(node(f"n{i}", inputs, [f"t{i}"], stream=rng.randint(0, 2)))
-            names.append(f"t{i}")
-        made = program(nodes, X, [names[-1]])
+        made = _random_program(rng, most=14, streams=3)
         ancestors = _reaches(made)
         order = [b.index for b in made.buffers]
         touching = {b: [s.index for s in made.steps if b in (*s.reads, *s.writes)] for b in order}

@@ -32,16 +32,6 @@ def scale(**changes: Any) -> Launch:
     return Launch(**(fields | changes))
 
 
-@pytest.fixture
-def driver() -> FakeDriver:
-    return FakeDriver()
-
-
-@pytest.fixture
-def device(driver: FakeDriver) -> CudaDevice:
-    return CudaDevice(driver=driver)
-
-
 def addresses(pointer: Pointer) -> int:
     return 0x1000 * (pointer.buffer + 1) + pointer.offset
 

@@ -23,11 +23,6 @@ TYPES = [TensorType("float32", (4,)), TensorType("int64", (3,))]
 
 
 @pytest.fixture
-def driver() -> FakeDriver:
-    return FakeDriver()
-
-
-@pytest.fixture
 def api(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeLaneApi:
     made = FakeLaneApi(driver)
     driver.errors = (FakeError, DriverCallFailed)

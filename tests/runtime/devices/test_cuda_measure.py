@@ -31,11 +31,6 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     return FakeDriver()
 
 
-@pytest.fixture
-def device(driver: FakeDriver) -> CudaDevice:
-    return CudaDevice(driver=driver)
-
-
 def launches(device: CudaDevice, *names: str) -> list[Any]:
     code = KernelCode(ADD, None, "cuda", "add.cu", "add", kernel="add")
     work = Launch(code, (Pointer(0), Value(struct.pack("<f", 2.0), 4)), (1, 1, 1), (32, 1, 1))
@@ -55,8 +50,9 @@ def test_the_lean_loop_issues_every_step_in_order_and_nothing_else(device: CudaD
 def test_the_lean_loop_names_the_step_that_failed(device: CudaDevice, driver: FakeDriver) -> None:
     loop = device.issue_loop(launches(device, "a", "b", "c"))
     driver.fail("launch", "cuLaunchKernel failed: invalid argument", skip=1)
-    with pytest.raises(Exception, match="launching b"):
+    with pytest.raises(DeviceFault, match="launching b") as refused:
         loop()
+    assert refused.value.details["suspects"] == ["b"]
     driver.fail("synchronize", ILLEGAL)
     loop()
     with pytest.raises(DeviceFault) as caught:

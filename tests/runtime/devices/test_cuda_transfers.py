@@ -19,16 +19,6 @@ def step(direction: Any, offset: int, nbytes: int) -> Step:
     return Step(0, f"t.{direction}", 0, "H2D", "h2d", Transfer(direction, Pointer(0), offset, nbytes), (0,), (0,))
 
 
-@pytest.fixture
-def driver() -> FakeDriver:
-    return FakeDriver()
-
-
-@pytest.fixture
-def device(driver: FakeDriver) -> CudaDevice:
-    return CudaDevice(driver=driver)
-
-
 def test_S124_copies_go_both_ways_and_into_a_captured_graph(driver: FakeDriver, device: CudaDevice) -> None:
     address = device.allocate(1000)
     block = device.host_block(4096)

@@ -12,7 +12,7 @@ from kgrun.graphs.errors import DoesNotFit, UsageError
 from kgrun.runtime.memory.pool.dry_run import use_counts
 from kgrun.runtime.program import Program
 from kgrun.runtime.streams import plan_streams
-from tests.support import chain_of, node, overlap, planned, program, tensor
+from tests.support import chain_of, collective_beside_a_branch, node, overlap, planned, program, tensor
 
 X = {"x": tensor("input")}
 KIB = 1024
@@ -73,16 +73,7 @@ def test_S115_a_result_that_nobody_reads_goes_back_at_once() -> None:
 
 
 def test_S115_S89_what_a_collective_reads_stays_until_something_waits_for_it() -> None:
-    nodes = [
-        node("a", ["x"], ["t"]),
-        node("comm", ["t"], ["u"], collective={}),
-        node("b", ["x"], ["v"]),
-        node("c", ["v"], ["w"]),
-        node("join", ["w", "u"], ["p"]),
-        node("d", ["p"], ["q"]),
-        node("e", ["q"], ["y"]),
-    ]
-    _, by_name = pooled(program(nodes, X, ["y"]))
+    _, by_name = pooled(program(collective_beside_a_branch(), X, ["y"]))
     assert not any(overlap(by_name["t"], by_name[name]) for name in "uvw")
     assert overlap(by_name["t"], by_name["p"]) or overlap(by_name["u"], by_name["q"])
 
