@@ -16,6 +16,7 @@ from kgrun.runtime.collectives import store
 from kgrun.runtime.collectives.ranks import RankInfo
 
 _GRACE_SECONDS = 2.0
+_ANSWER_SECONDS = 4.0  # from a signal to the end; more than Ctrl-C has in a process alone
 _STAY_SECONDS = 5.0  # for the other ranks to say what they have to
 
 
@@ -69,8 +70,14 @@ def _watch(child: int, info: RankInfo, limit: float | None, reader: int) -> int:
         late = True
         os.kill(child, signal.SIGKILL)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: os.kill(child, number))
+    def pass_on(number: int, _: object) -> None:
+        os.kill(child, number)
+        # A rank inside of a call of MPI that waits for the others never gets to answer.
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
+        signal.setitimer(signal.ITIMER_REAL, _ANSWER_SECONDS)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, pass_on)
     if limit is not None:
         signal.signal(signal.SIGALRM, end)
         signal.setitimer(signal.ITIMER_REAL, limit + _GRACE_SECONDS)

@@ -199,8 +199,8 @@ class _Job:
         own = {rank: error for rank, error in failed.items() if error["code"] not in ("KG620", "KG904")}
         if own:
             return _own_fault(own, self._ranks, details)
-        if failed:
-            rank, error = next(iter(failed.items()))
+        if failed:  # who waited in vain knows first; what others only heard of it says less
+            rank, error = min(failed.items(), key=lambda said: said[1]["code"] != "KG904")
             kind = TimeoutExpired if error["exit"] == TimeoutExpired.exit else DeviceFault
             return kind(
                 error["message"], code=error["code"], help=error["help"], details=error.get("details", {}) | details
