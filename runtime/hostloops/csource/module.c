@@ -69,7 +69,9 @@ typedef struct {
     const void *ids;
     void *found;
     int64_t *missing, *used, *evicted, *counts;
-    int32_t *open;  /* scratch: where in the batch rows are missing */
+    /* Scratch, since what a device read is slow to come back: each id's slot, or the number of its missing row; where
+     * in the batch rows are missing; the slots of those that are not. */
+    int32_t *slots, *open, *cached;
     Py_ssize_t n, opened;
 } Batch;
 
@@ -81,22 +83,22 @@ static inline void guess(const Index *x, const Batch *b, const int wide) {
             if (next < x->vocabulary) PREFETCH(x->slot_of + next);
         }
         const uint64_t id = (uint64_t)number(b->ids, k, wide);
-        put(b->found, k, wide, id < x->vocabulary ? x->slot_of[id] : -1);
+        b->slots[k] = id < x->vocabulary ? x->slot_of[id] : -1;
     }
 }
 
-/* Parts what is cached, `used`, from what stays open. No branch would foretell which: all is written, and counted. */
+/* Parts what is cached from what stays open. No branch would foretell which: all is written, and counted. */
 static inline Py_ssize_t part(const Index *x, Batch *b, const int wide) {
     Py_ssize_t cached = 0, opened = 0;
     for (Py_ssize_t k = 0; k < b->n; k++) {
         if (k + NEAR < b->n) {
-            const int64_t next = number(b->found, k + NEAR, wide);
+            const int32_t next = b->slots[k + NEAR];
             PREFETCH(x->entry[next < 0 ? 0 : next]);
         }
-        const int64_t slot = number(b->found, k, wide);
+        const int32_t slot = b->slots[k];
         const int holds = (slot >= 0) & (x->entry[slot < 0 ? 0 : slot][ID] == number(b->ids, k, wide));
         b->open[opened] = (int32_t)k;
-        b->used[cached] = slot;
+        b->cached[cached] = slot;
         opened += !holds;
         cached += holds;
     }
@@ -109,7 +111,7 @@ static inline Py_ssize_t part(const Index *x, Batch *b, const int wide) {
 static inline void hits(const Index *x, Batch *b, const Py_ssize_t cached, const int32_t step) {
     Py_ssize_t hit = 0;
     for (Py_ssize_t i = 0; i < cached; i++) {
-        const int64_t slot = b->used[i];
+        const int32_t slot = b->cached[i];
         const int32_t last = x->entry[slot][LAST];
         b->used[hit] = slot;
         b->evicted[hit] = last;
@@ -125,14 +127,14 @@ static inline void misses(const Index *x, Batch *b, const int wide) {
     for (Py_ssize_t j = 0; j < b->opened; j++) {
         const int32_t k = b->open[j];
         const int64_t id = number(b->ids, k, wide);
-        if ((uint64_t)id >= x->vocabulary) continue;
+        if ((uint64_t)id >= x->vocabulary) continue;  /* -1 it was, and stays */
         const int32_t slot = x->slot_of[id];
         const int isnew = slot >= -1;
         const int32_t mark = isnew ? (int32_t)(-2 - missed) : slot;
         b->missing[missed] = id;
         missed += isnew;
         x->slot_of[id] = mark;
-        put(b->found, k, wide, mark);
+        b->slots[k] = mark;
         b->open[opened++] = k;
     }
     b->counts[OUTSIDE] = b->opened - opened;
@@ -216,8 +218,11 @@ static inline int look_up(const Index *x, Batch *b, const int wide) {
         x->entry[places[i]][ID] = (int32_t)b->missing[i];
         x->entry[places[i]][LAST] = step;
     }
-    for (Py_ssize_t j = 0; j < b->opened; j++)
-        put(b->found, b->open[j], wide, places[-2 - number(b->found, b->open[j], wide)]);
+    for (Py_ssize_t j = 0; j < b->opened; j++) {
+        int32_t *slot = b->slots + b->open[j];
+        *slot = (int32_t)places[-2 - *slot];
+    }
+    for (Py_ssize_t k = 0; k < b->n; k++) put(b->found, k, wide, b->slots[k]);
     b->counts[FRESH] = fresh;
     x->state[FILLED] = filled + fresh, x->state[STEP] = step;
     return sign(x, head, b->used, hit + missed, step) ? 1 : -1;
@@ -237,7 +242,7 @@ static PyObject *lookup(PyObject *self, PyObject *args) {
         return NULL;
     Held h[11] = {{{0}}};
     PyObject *result = NULL;
-    int32_t *open = NULL;
+    int32_t *scratch = NULL;
     if (hold(o[0], &h[0], 0, 0, 0) < 0) goto out;
     const Py_ssize_t n = length(&h[0]);
     const int wide = h[0].view.itemsize == 8;
@@ -255,14 +260,15 @@ static PyObject *lookup(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "the log's length is a power of two, rows and steps are below 2**31");
         goto out;
     }
-    open = malloc((n ? (size_t)n : 1) * sizeof *open);
-    if (!open) {
+    scratch = malloc((3 * (size_t)n + 1) * sizeof *scratch);
+    if (!scratch) {
         PyErr_NoMemory();
         goto out;
     }
     const Index index = {h[6].view.buf, h[7].view.buf, h[8].view.buf, h[9].view.buf, h[10].view.buf,
                          (uint64_t)length(&h[6]), (uint64_t)length(&h[8]) - 1, length(&h[7]) / 2};
-    Batch batch = {h[0].view.buf, h[1].view.buf, h[2].view.buf, h[3].view.buf, h[4].view.buf, h[5].view.buf, open, n, 0};
+    Batch batch = {h[0].view.buf, h[1].view.buf, h[2].view.buf, h[3].view.buf, h[4].view.buf, h[5].view.buf,
+                   scratch,       scratch + n,   scratch + 2 * n, n,            0};
     int room;
     Py_BEGIN_ALLOW_THREADS
     room = wide ? look_up(&index, &batch, 1) : look_up(&index, &batch, 0);
@@ -270,7 +276,7 @@ static PyObject *lookup(PyObject *self, PyObject *args) {
     if (room >= 0) result = PyBool_FromLong(room);
     else PyErr_SetString(PyExc_ValueError, "the log and the slots disagree");
 out:
-    free(open);
+    free(scratch);
     release(h, 11);
     return result;
 }
