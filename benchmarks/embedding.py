@@ -310,6 +310,13 @@ def time_steps(device: Device, folder: Path, given: argparse.Namespace, ids: Arr
     print(f"of a step: {parts_of(report)}")
     if moved is not None:
         print(f"the kernel that moves the rows of one step, again and again: {moved * 1e6:.1f} us on the device")
+    device_s, looked_up_s = report.total.median / 1e9 + (moved or 0), found.lookup_ns / max(found.batches, 1) / 1e9
+    longest = "the device" if device_s >= looked_up_s else "the thread of the lookups"
+    print(
+        f"of a step's {step * 1e3:.3f} ms the device is busy for {device_s * 1e3:.3f} ms, lookups take their thread "
+        f"{looked_up_s * 1e3:.3f} ms: {longest} is the limit, "
+        f"{(step - max(device_s, looked_up_s)) * 1e3:.3f} ms are the host's between runs"
+    )
     print(
         f"{found.ahead:,} of {found.batches:,} prepared ahead; {100 * found.hits / found.lookups:.1f} % hits; "
         f"{'the device reaches the tables' if found.direct else 'the host gathers rows'}; opened in {opened:.1f} s; "
