@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.errors import GraphError
-from kgrun.graphs.operators import alias_of, lookup
+from kgrun.graphs.operators import lookup
 from kgrun.graphs.operators.base import OpSchema
 
 
@@ -37,7 +37,7 @@ def _problem(bound: BoundGraph, node: BoundNode, schema: OpSchema, output: str, 
     positions = {position for position, given in enumerate(node.inputs) if given == name}
     if not allowed & positions:
         return f"{node.op} needs {name!r} until its end"
-    if alias_of(node.call) is not None:
+    if schema.alias is not None:
         return None  # the same bytes
     target, source = bound.tensors[output].type, bound.tensors[name].type
     if (target.dtype, target.shape) != (source.dtype, source.shape):
@@ -55,5 +55,4 @@ def _allowed(node: BoundNode, schema: OpSchema, place: int) -> frozenset[int]:
         return found
     if place:
         return frozenset()
-    alias = alias_of(node.call)
-    return frozenset(schema.inplace) | ({alias} if alias is not None else frozenset())
+    return frozenset(schema.inplace) | ({schema.alias} if schema.alias is not None else frozenset())

@@ -6,6 +6,7 @@ that kgrun grants on its own where an input dies at an operator that may overwri
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
@@ -93,18 +94,46 @@ def alias_classes(bound: BoundGraph, *, reuse: bool = True, folded: frozenset[in
         if tensor.spec is not None and tensor.spec.alias_of in classes.owner and classes.owner[name] == name:
             del classes.members[name]
             classes.join(name, tensor.spec.alias_of, f"alias of {tensor.spec.alias_of}", classes.uses.pop(name))
+    apart = _apart(bound)
     for node in bound.nodes:
         if node.index in folded:
             for result in node.written_names():
                 classes.add(result, _use(bound, result, known=True))
                 classes.known.add(result)
         else:
-            _place_outputs(bound, node, classes, reuse)
+            _place_outputs(bound, node, classes, reuse, apart)
     return classes
 
 
-def _place_outputs(bound: BoundGraph, node: BoundNode, classes: AliasClasses, reuse: bool) -> None:
-    viewed = _view_source(bound, node)
+def _apart(bound: BoundGraph) -> frozenset[str]:
+    """Tensors that the file overwrites or places, and all that would share their bytes if all possible views did."""
+    found = {source for node in bound.nodes for source in node.inplace.values()}
+    found.update(name for group in bound.source.contiguous for name in group)
+    for node in bound.nodes:
+        if node.collective is not None and node.collective.contiguous:
+            found.update(name for name in (*node.inputs, *node.outputs) if name is not None)
+    pairs = [pair for node in bound.nodes for pair in _sharing(node)] if found else []
+    before = 0
+    while len(found) > before:
+        before = len(found)
+        for pair in pairs:
+            if not found.isdisjoint(pair):
+                found.update(pair)
+    return frozenset(found)
+
+
+def _sharing(node: BoundNode) -> Iterator[tuple[str, str]]:
+    yield from node.inplace.items()
+    alias = alias_of(node.call)
+    source = node.inputs[alias] if alias is not None and node.inputs else None
+    if source is not None and node.outputs and node.outputs[0] is not None:
+        yield source, node.outputs[0]
+
+
+def _place_outputs(
+    bound: BoundGraph, node: BoundNode, classes: AliasClasses, reuse: bool, apart: frozenset[str]
+) -> None:
+    viewed = _view_source(bound, node, apart)
     for position, name in enumerate(node.outputs):
         if name is None:
             continue
@@ -137,8 +166,12 @@ def _use(bound: BoundGraph, name: str, *, known: bool = False) -> _Use:
     return use
 
 
-def _view_source(bound: BoundGraph, node: BoundNode) -> str | None:
-    """The input that output 0 is a view of, or None when the node must run (S33, S41, S42)."""
+def _view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> str | None:
+    """The input that output 0 is a view of, or None when the node must run (S33, S41, S42).
+
+    An operator that only happens to leave the bytes as they are runs where the file overwrites or places them: what a
+    file may ask for must not depend on its sizes.
+    """
     spec = node.spec
     if not isinstance(spec, OpNode) or spec.nop is False or not node.outputs or node.outputs[0] is None:
         return None
@@ -148,7 +181,7 @@ def _view_source(bound: BoundGraph, node: BoundNode) -> str | None:
     if alias is None and not spec.nop:
         return None
     source = node.inputs[alias or 0] if node.inputs else None
-    if source is None:
+    if source is None or (source in apart and not spec.nop and lookup(node.op).alias is None):
         return None
     output = node.outputs[0]
     if bound.tensors[source].nbytes != bound.tensors[output].nbytes:

@@ -79,3 +79,16 @@ def test_a_view_that_is_a_graph_output_of_a_graph_input_is_copied() -> None:
     with Session(made, device="cpu") as session:
         assert np.array_equal(session.run({"x": given}).outputs["y"], given.transpose(2, 1, 0, 3))
         assert np.array_equal(session.run({"x": given + 1}).outputs["y"], (given + 1).transpose(2, 1, 0, 3))
+
+
+def test_what_the_file_overwrites_is_no_view_whatever_its_sizes() -> None:
+    made = graph("Transpose", {"perm": [2, 1, 0, 3]}, []).model_dump(by_alias=True, exclude_unset=True)
+    made["nodes"].append({"name": "over", "op": "Relu", "inputs": ["a"], "outputs": ["z"], "inplace": {"z": "a"}})
+    made["outputs"] = ["b", "z"]
+    whole = KernelGraph.model_validate(made)
+    program = lower(bind(whole), "cpu")
+    assert program.slots["a"] == program.slots["z"] != program.slots["b"]
+    with Session(whole, device="cpu") as session:
+        found = session.run().outputs
+    assert found["b"].reshape(-1).tolist() == [-float(i) for i in range(1, 25)]
+    assert not found["z"].any()
