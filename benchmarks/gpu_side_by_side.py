@@ -45,6 +45,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SIZES = {"1 µs": 4 << 10, "10 µs": 24 << 20, "100 µs": 192 << 20, "1,000 µs": 1920 << 20}
 NCU_LAUNCHES = 9
 LONG_US = 20.0
+CONSOLE = "from kgrun.cli.entry import process; process()"  # what an installed `kgrun` runs
 
 # Running
 
@@ -201,7 +202,7 @@ def whole_process(device: Any, section: Section) -> None:
         cubin, script = Path(place) / "saxpy.cubin", Path(place) / "saxpy.py"
         cubin.write_bytes(compile_cuda(source, name="saxpy.cu", arch=device.info.arch).image)
         script.write_text(SAXPY_BY_HAND, encoding="utf-8")
-        ours = [sys.executable, "-m", "kgrun.cli", "execute", "examples/saxpy.yaml", "--device", "cuda"]
+        ours = [sys.executable, "-c", CONSOLE, "execute", "examples/saxpy.yaml", "--device", "cuda"]
         commands = {"kgrun execute": ours, "kgrun execute, one run": [*ours, "--iterations", "1", "--warmup", "0"],
                     "PyCUDA script": [sys.executable, str(script), str(cubin)]}  # fmt: skip
         for command in commands.values():
