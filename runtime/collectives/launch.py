@@ -89,9 +89,13 @@ def launch(
     return found
 
 
+def find_mpiexec() -> str | None:
+    """The mpiexec beside this Python, else the first of PATH."""
+    return shutil.which("mpiexec", path=os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", ""))
+
+
 def _through_mpiexec(command: Sequence[str], ranks: int) -> list[tuple[list[str], dict[str, str]]]:
-    here = os.path.dirname(sys.executable)
-    mpiexec = shutil.which("mpiexec", path=here + os.pathsep + os.environ.get("PATH", ""))
+    mpiexec = find_mpiexec()
     if mpiexec is None:
         help = "pip install 'kgrun[mpi]' brings mpi4py and MPICH"
         raise DeviceUnavailable("--ranks needs MPI's mpiexec, and there is none", code="KG707", help=help)

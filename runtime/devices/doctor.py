@@ -23,7 +23,7 @@ class Row:
         why: what needs it.
         install: how to get it, one command a line; None where there is nothing to do.
         detail: what exactly is wrong, where something is.
-        part: "base", "cpu", "cuda" or "onnx": the group that `abilities` judges.
+        part: "base", "cpu", "cuda", "onnx" or "mpi": the group that `abilities` judges.
     """
 
     component: str
@@ -59,7 +59,9 @@ def diagnose() -> list[Row]:
     """Look at everything kgrun can use; never raises. Takes about a second, imports and tries what it finds."""
     rows = [_python()]
     rows += [_package(name, module, why, "base", "pip install --upgrade kgrun") for name, module, why in _BASE]
-    checks: tuple[Callable[[], list[Row]], ...] = (_native, _compiler, _headers, _llvmlite, _gpu, _onnx)
+    checks: tuple[Callable[[], list[Row]], ...] = (
+        *(_native, _compiler, _headers, _llvmlite, _gpu, _onnx, _mpi, _nccl),
+    )
     for check in checks:
         try:
             rows += check()
@@ -76,6 +78,7 @@ def abilities(rows: list[Row]) -> list[Ability]:
         _ability("run CUDA kernels on the CPU", rows, "base", "compile", "cpu"),
         _ability("run on a GPU", rows, "base", "compile", "cuda"),
         _ability("import ONNX models", rows, "base", "onnx"),
+        _ability("run several ranks on the CPU", rows, "base", "mpi"),
     ]
 
 
@@ -167,6 +170,29 @@ def _llvmlite() -> list[Row]:
 
 def _onnx() -> list[Row]:
     return [_package("onnx", "onnx", "importing ONNX models", "onnx", "pip install 'kgrun[onnx]'")]
+
+
+def _mpi() -> list[Row]:
+    from kgrun.runtime.collectives.launch import find_mpiexec
+
+    why, how = "ranks on the CPU", "pip install 'kgrun[mpi]'"
+    row = _package("mpi4py", "mpi4py", why, "mpi", how)
+    found = find_mpiexec()
+    if found is None:
+        return [row, Row("mpiexec", "missing", None, "`--ranks` on the CPU", "mpi", how)]
+    return [row, Row("mpiexec", "ok", found, "`--ranks` on the CPU", "mpi")]
+
+
+def _nccl() -> list[Row]:
+    why, how = "collectives between GPUs (optional)", "pip install 'kgrun[nccl]'"
+    row = _package("nccl4py", "nccl", why, "optional", how)
+    if row.status != "ok":
+        return [row]
+    try:
+        number = int(importlib.import_module("nccl.bindings.nccl").get_version())
+    except Exception as error:  # the bindings raise what their loaders do
+        return [row, Row("NCCL", "missing", None, why, "optional", how, _first_line(error))]
+    return [row, Row("NCCL", "ok", f"{number // 10000}.{number // 100 % 100}.{number % 100}", why, "optional")]
 
 
 def _gpu() -> list[Row]:

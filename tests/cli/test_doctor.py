@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kgrun.runtime.devices import doctor
+from tests.runtime.devices.fake_nccl import install
 
 
 def test_every_component_says_what_it_is_for(kgrun: Any) -> None:
@@ -80,3 +82,24 @@ def test_pycuda_recipe_names_the_places_of_this_machine(
     assert f"python configure.py --cuda-inc-dir={tmp_path} --cudadrv-lib-dir=$PWD/link --no-cuda-enable-curand" in lines
     assert any("nvidia-cuda-profiler-api" in line for line in lines) != profiler
     assert lines[-1] == "pip install ."
+
+
+def test_what_ranks_need_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setitem(sys.modules, "nccl", None)
+    rows = {row.component: row for row in doctor.diagnose()}
+    assert (rows["mpiexec"].status, rows["mpiexec"].install) == ("missing", "pip install 'kgrun[mpi]'")
+    assert (rows["nccl4py"].status, rows["nccl4py"].part) == ("missing", "optional")
+    able = {each.name: each for each in doctor.abilities(list(rows.values()))}["run several ranks on the CPU"]
+    assert not able.able
+    assert "mpiexec is missing" in str(able.reason)
+
+
+def test_the_version_of_nccl_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    found = {row.component: (row.status, row.version) for row in doctor._nccl()}
+    assert found["NCCL"] == ("ok", "2.27.3")
+    monkeypatch.setattr(sys.modules["nccl.bindings.nccl"], "get_version", lambda: [].pop())
+    broken = {row.component: row for row in doctor._nccl()}["NCCL"]
+    assert (broken.status, broken.detail) == ("missing", "pop from empty list")
