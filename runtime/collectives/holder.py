@@ -15,7 +15,7 @@ from kgrun.graphs.errors import TimeoutExpired
 from kgrun.runtime.collectives import store
 from kgrun.runtime.collectives.ranks import RankInfo
 
-_GRACE_SECONDS = 2.0
+_GRACE_SECONDS = 4.0  # from the limit on, for the ranks to say who is late, and for a launcher of kgrun's to act on it
 _ANSWER_SECONDS = 4.0  # from a signal to the end; more than Ctrl-C has in a process alone
 _STAY_SECONDS = 5.0  # for the other ranks to say what they have to
 
@@ -87,7 +87,7 @@ def _watch(child: int, info: RankInfo, limit: float | None, reader: int) -> int:
     well = os.read(reader, 1) == b"!"  # MPI was finalised: its launcher misses nothing
     if code or not well:
         if info.store is not None and not info.hosted:
-            _tell(info, code)
+            _tell(info, TimeoutExpired.exit if late else code)
         time.sleep(_STAY_SECONDS)  # a launcher of kgrun's ends this sooner
     if late:
         return TimeoutExpired.exit

@@ -193,7 +193,10 @@ class _Job:
         failed = {rank: words[store.FAILED] for rank, words in heard.items() if store.FAILED in words}
         exits = _exits(heard)
         details: dict[str, object] = {"exits": {str(rank): code for rank, code in sorted(exits.items())}}
-        died = [r for r in heard if r not in failed and (store.GONE in heard[r] or exits.get(r, 0) < 0)]
+        # Ended by its holder because the time was up: it is late, and did not die.
+        overdue = [r for r in heard if r not in failed and exits.get(r) == TimeoutExpired.exit]
+        lost = [r for r in heard if r not in failed and (store.GONE in heard[r] or exits.get(r, 0) < 0)]
+        died = [r for r in lost if r not in overdue]
         if died:
             order = [rank for rank, _ in self._store.events()]
             rank = min(died, key=lambda r: order.index(r) if r in order else len(order))
@@ -209,6 +212,8 @@ class _Job:
             return kind(
                 error["message"], code=error["code"], help=error["help"], details=error.get("details", {}) | details
             )
+        if self._late is None and overdue:
+            self._late = overdue
         if self._late is not None:
             names = ", ".join(map(str, self._late))
             limit = START_SECONDS if self._limit is None else self._limit
