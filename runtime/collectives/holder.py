@@ -52,7 +52,7 @@ def hold(info: RankInfo, limit: float | None = None) -> None:
         globals()["_release"] = writer
         globals()["_holder"] = parent
         os.setsid()  # what ends the holder's process group must not end the rank before it has spoken
-        die_with_parent()
+        die_with_parent(parent)
         return
     os.close(writer)
     code = 1
@@ -103,10 +103,12 @@ def _tell(info: RankInfo, code: int) -> None:
             found.sendall(json.dumps(line).encode() + b"\n")
 
 
-def die_with_parent() -> None:
-    """Have this process killed when its parent ends, where the system can."""
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when `parent`, which started it, ends, where the system can; now where it has ended."""
     if sys.platform == "linux":
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
