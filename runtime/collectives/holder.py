@@ -55,6 +55,8 @@ def hold(info: RankInfo, limit: float | None = None) -> None:
         die_with_parent(parent)
         return
     os.close(writer)
+    if not info.hosted:
+        die_with_parent(os.getppid())  # MPI's launcher may end before it knows of this process
     code = 1
     try:
         code = _watch(child, info, limit, reader)
@@ -85,22 +87,22 @@ def _watch(child: int, info: RankInfo, limit: float | None, reader: int) -> int:
     signal.setitimer(signal.ITIMER_REAL, 0)
     code = os.waitstatus_to_exitcode(status)
     well = os.read(reader, 1) == b"!"  # MPI was finalised: its launcher misses nothing
-    if code or not well:
-        if info.store is not None and not info.hosted:
-            _tell(info, TimeoutExpired.exit if late else code)
+    if (code or not well) and (info.hosted or _told(info, TimeoutExpired.exit if late else code)):
         time.sleep(_STAY_SECONDS)  # a launcher of kgrun's ends this sooner
     if late:
         return TimeoutExpired.exit
     return code if code >= 0 else 128 - code
 
 
-def _tell(info: RankInfo, code: int) -> None:
+def _told(info: RankInfo, code: int) -> bool:
+    """Tell the launcher how the rank ended; False where it is gone itself, and nobody is to be waited for."""
     assert info.store is not None
     found = store.connect(info.store, 1.0)
     if found is not None:
         line = {"from": info.rank, "token": info.token, store.STATUS: code}
         with contextlib.suppress(OSError), found:
             found.sendall(json.dumps(line).encode() + b"\n")
+    return found is not None
 
 
 def die_with_parent(parent: int) -> None:

@@ -15,6 +15,8 @@ from kgrun.graphs.errors import DeviceFault, KgrunError, TimeoutExpired
 from kgrun.runtime.collectives import holder, store
 from kgrun.runtime.collectives.ranks import RankInfo
 
+_LAUNCHER_SECONDS = 2.0
+
 
 class Meeting:
     """The connection of a rank to the others.
@@ -28,7 +30,8 @@ class Meeting:
 
     def __init__(self, info: RankInfo, address: tuple[str, int], token: str, patience: Callable[[], float]) -> None:
         self.info, self._patience = info, patience
-        limit = patience()
+        # A launcher of kgrun's has listened since before there were ranks: if it does not, it is gone.
+        limit = patience() if info.hosted else min(patience(), _LAUNCHER_SECONDS)
         self._changed = threading.Condition()
         self._values: dict[str, dict[int, Any]] = {}
         self._waiting: dict[int, list[Any]] = {}
