@@ -10,6 +10,7 @@ import numpy as np
 from kgrun.graphs import data
 from kgrun.graphs.bound import BoundGraph, BoundTensor
 from kgrun.graphs.errors import GraphError, KgrunError, UsageError, did_you_mean
+from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.graphs.schema.tensors import TensorSpec
 
@@ -28,6 +29,11 @@ def check_names(graph: KernelGraph, given: Mapping[str, Array]) -> None:
             )
 
 
+def known_array(kind: TensorType) -> Array:
+    """The elements of a type that knows them, made in their dtype at once: numpy makes floats of large integers."""
+    return np.array(kind.value, data.numpy_dtype(kind.dtype)).reshape(kind.shape)
+
+
 def host_array(bound: BoundGraph, tensor: BoundTensor, given: Mapping[str, Array], seed: int) -> Array:
     """The C-contiguous array of an external or folded tensor.
 
@@ -41,7 +47,7 @@ def host_array(bound: BoundGraph, tensor: BoundTensor, given: Mapping[str, Array
         return check_array(given[name], kind.dtype, kind.shape, name)
     if tensor.producer is not None or spec is None:
         assert kind.value is not None, f"{name} is neither external nor known"
-        return np.array(kind.value).astype(data.numpy_dtype(kind.dtype)).reshape(kind.shape)
+        return known_array(kind)
     try:
         made = _source_array(bound, tensor, spec, seed)
     except KgrunError as error:

@@ -223,7 +223,7 @@ _UNARY = (
 )
 _ALPHA_1 = Attribute("float", 1.0)
 _ACTIVATIONS = (
-    _op("Relu", "x < T(0) ? T(0) : x", _SIGNED, value=lambda x: x if x > 0 else 0),
+    _op("Relu", "x < T(0) ? T(0) : x", _SIGNED, value=lambda x: 0 if x < 0 else x),
     _op("Sigmoid", "T(1) / (T(1) + exp(-x))", flops=4),
     _op("Gelu", _gelu, flops=8, approximate=Attribute("string", "none", choices=("none", "tanh"))),
     _op(

@@ -11,7 +11,6 @@ import numpy as np
 from kgrun.graphs.bind.tensors import MAX_KNOWN_ELEMENTS, host_value
 from kgrun.graphs.bound import BoundGraph, BoundTensor
 from kgrun.graphs.control import is_control
-from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.errors import DeviceFault, GraphError, KgrunError
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime.checks.places import in_users_files
@@ -22,7 +21,7 @@ from kgrun.runtime.eager.dynamic import run_dynamic
 from kgrun.runtime.eager.frame import Frame
 from kgrun.runtime.eager.record import Recorder
 from kgrun.runtime.eager.store import Block, Store, Tensor
-from kgrun.runtime.host_data import host_array
+from kgrun.runtime.host_data import host_array, known_array
 from kgrun.runtime.program import Buffer, Copy, MemoryClass, Pointer, Step
 
 if TYPE_CHECKING:
@@ -330,4 +329,4 @@ def _folded(program: NodeProgram, name: str) -> Array:
     """The known elements of an output of a node that runs nothing."""
     kind = program.program.graph.tensors[name].type
     assert kind.value is not None, f"{name} is not known"
-    return np.array(kind.value).astype(numpy_dtype(kind.dtype)).reshape(kind.shape)
+    return known_array(kind)
