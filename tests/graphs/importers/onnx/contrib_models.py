@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from kgrun.graphs.importers.onnx import onnx_graph
 
@@ -60,8 +61,7 @@ def save(path: Path, case: Case) -> dict[str, Array]:
 
 def by_onnx_runtime(path: Path, inputs: dict[str, Array]) -> list[Array]:
     """The outputs as ONNX Runtime computes them."""
-    import onnxruntime
-
+    onnxruntime = pytest.importorskip("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

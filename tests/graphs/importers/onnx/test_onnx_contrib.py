@@ -14,7 +14,6 @@ from .contrib_models import Case, agree, save
 from .models import Array, floats, run
 
 onnx = pytest.importorskip("onnx")
-runtime = pytest.importorskip("onnxruntime")
 
 U8, I8 = np.uint8, np.int8
 IMAGE, WEIGHT = floats(1, 3, 5, 5), floats(4, 3, 3, 3, seed=1) * 0.3

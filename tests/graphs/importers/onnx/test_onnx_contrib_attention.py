@@ -15,7 +15,6 @@ from .contrib_models import Case, agree, by_onnx_runtime, save
 from .models import Array, floats, run
 
 pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
 
 I32 = np.int32
 BATCH, LENGTH, HEADS, SIZE = 2, 5, 3, 4

@@ -15,7 +15,6 @@ from .contrib_models import Case, agree, by_onnx_runtime, save
 from .models import floats, ops, run
 
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
 
 
 def lstm(

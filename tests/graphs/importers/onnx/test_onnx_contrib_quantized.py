@@ -15,7 +15,6 @@ from .contrib_models import Case, agree, save
 from .models import Array, floats
 
 pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
 
 U8, I8, I32 = np.uint8, np.int8, np.int32
 
