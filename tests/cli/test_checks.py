@@ -165,7 +165,10 @@ def test_timeout_ends_a_kernel_that_never_ends(process: Any, custom: Any) -> Non
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 def test_ctrl_c_ends_a_kernel_that_never_ends(custom: Any) -> None:
     command = [sys.executable, "-m", "kgrun.cli", "execute", str(custom(ENDLESS)), "--device", "cpu"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as child:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
+    ) as child:  # fmt: skip
         deadline = time.monotonic() + 40
         while child.poll() is None and time.monotonic() < deadline:
             time.sleep(3)  # loading and compiling take about a second

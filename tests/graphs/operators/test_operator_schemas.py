@@ -52,7 +52,7 @@ def test_tier_1_is_complete() -> None:
 def test_dtypes_are_onnx_s(name: str) -> None:
     schema = _onnx_schema(name)
     if not schema.inputs:
-        return
+        pytest.skip("an operator without inputs")
     spelled = {f"tensor({text})": dtype for text, dtype in _type_strings().items()}
     types = {spelled[text] for text in schema.inputs[0].types if text in spelled}
     ours = all_schemas()[name].dtypes

@@ -234,5 +234,5 @@ LOOPS = {
 def test_what_the_run_decides_runs_node_by_node(model: Path, name: str, go: bool) -> None:
     save_text(model, LOOPS[name])
     if name == "a loop that its values end" and not go:
-        return  # a loop of no trips: ONNX's evaluator makes no rows
+        pytest.skip("a loop of no trips: ONNX's evaluator makes no rows")
     agree(model, {"x": np.array([1, 2], np.float32), "c": np.array(go)})
