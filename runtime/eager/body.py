@@ -227,7 +227,7 @@ class Body:
             function = dynamic_kernel(node.op)(node.call)
             nothing = Program(bound, self.target, (), {}, ())
             return NodeProgram(node, nothing, outputs, (), (None,) * len(outputs), dynamic=function)
-        program = lower(bound, self.target, reuse=False, sources=self.sources)
+        program = lower(bound, self.target, reuse=False, views=False, sources=self.sources)
         sources = _sources(program, node)
         written = {index for step in program.steps for index in step.writes}
         touched = written.union(*(step.reads for step in program.steps))

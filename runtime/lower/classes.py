@@ -76,11 +76,14 @@ class AliasClasses:
         return self.uses[self.owner[name]]
 
 
-def alias_classes(bound: BoundGraph, *, reuse: bool = True, folded: frozenset[int] = frozenset()) -> AliasClasses:
+def alias_classes(
+    bound: BoundGraph, *, reuse: bool = True, views: bool = True, folded: frozenset[int] = frozenset()
+) -> AliasClasses:
     """The alias classes of `bound`, in execution order.
 
     Args:
         reuse: grant in-place outputs that the file does not ask for; off in `none` mode.
+        views: see `lower`.
         folded: indices of nodes whose results are known constants; they run nothing.
 
     Raises:
@@ -94,7 +97,7 @@ def alias_classes(bound: BoundGraph, *, reuse: bool = True, folded: frozenset[in
         if tensor.spec is not None and tensor.spec.alias_of in classes.owner and classes.owner[name] == name:
             del classes.members[name]
             classes.join(name, tensor.spec.alias_of, f"alias of {tensor.spec.alias_of}", classes.uses.pop(name))
-    apart = _apart(bound)
+    apart = _apart(bound) if views else frozenset(bound.tensors)
     for node in bound.nodes:
         if node.index in folded:
             for result in node.written_names():

@@ -24,12 +24,18 @@ from kgrun.runtime.program import (
 
 
 def lower(
-    bound: BoundGraph, target: str = "cuda", *, reuse: bool = True, sources: KernelSources | None = None
+    bound: BoundGraph,
+    target: str = "cuda",
+    *,
+    reuse: bool = True,
+    views: bool = True,
+    sources: KernelSources | None = None,
 ) -> Program:
     """The program of `bound` for `target` ("cpu" or "cuda").
 
     Args:
         reuse: let kgrun grant in-place outputs that the file does not ask for.
+        views: let a call be a view that only its sizes make one; not where nodes are left out that may overwrite it.
         sources: kernel sources read already.
 
     Raises:
@@ -37,7 +43,7 @@ def lower(
         DeviceUnavailable: an operator without a kernel for the target.
     """
     folded = frozenset(node.index for node in bound.nodes if _is_known(bound, node))
-    classes = alias_classes(bound, reuse=reuse, folded=folded)
+    classes = alias_classes(bound, reuse=reuse, views=views, folded=folded)
     lowering = _Lowering(bound, target, classes, folded, sources or KernelSources(bound.source))
     steps = tuple(lowering.steps())
     buffers = tuple(lowering.buffers)

@@ -63,16 +63,16 @@ def test_S82_shapes_that_the_elements_decide() -> None:
     nodes = [
         node("relu", ["x"], ["r"], op="Relu"),
         node("places", ["r"], ["p"], op="NonZero"),
-        node("turned", ["p"], ["q"], op="Transpose"),  # of one row: a view, as it turns out
+        node("turned", ["p"], ["q"], op="Transpose"),
         node("size", ["q"], ["s"], op="Shape"),
     ]
     with open_session(graph(nodes, X, ["q", "s"]), device="cpu", values={"x": row(1, -1, 2, 3)}) as session:
         assert isinstance(session, EagerSession)
         report = session.run(iterations=3)
-        assert [len(step.samples) for step in report.steps] == [3, 3]
+        assert [len(step.samples) for step in report.steps] == [3, 3, 3]
         assert report.outputs["q"].tolist() == [[0], [2], [3]]
         assert report.outputs["s"].tolist() == [3, 1]
-        assert [step.name for step in report.steps] == ["relu", "places"]
+        assert [step.name for step in report.steps] == ["relu", "places", "turned"]
         assert "W-NODE-BY-NODE" in [w.code for w in report.warnings]
         assert session.run({"x": row(-1, -1, -1, 5)}).outputs["q"].tolist() == [[3]]
 
