@@ -21,6 +21,7 @@ from kgrun.graphs.schema.nodes import OpNode
 from kgrun.runtime.eager.store import Tensor
 from kgrun.runtime.kernels.base import DynamicFunction, dynamic_kernel
 from kgrun.runtime.lower import lower
+from kgrun.runtime.lower.classes import is_optional_view
 from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.lower.sources import KernelSources
 from kgrun.runtime.program import Program
@@ -45,6 +46,7 @@ class NodeProgram:
         places: by output: the buffer it lives in; None for one that lives nowhere.
         overwrites: buffers of inputs that its steps write.
         touched: by buffer: whether its steps read or write it; the others need no bytes on the device.
+        optional: the buffer of an input that output 0 is a view of, though a copy would do; else None.
         pins: outputs of which a static copy is kept, with the buffer of the copy (S38).
         dynamic: what makes the outputs where their shapes depend on elements: host arrays in, host arrays out.
         prepared: its steps packed, by the addresses of the buffers.
@@ -57,6 +59,7 @@ class NodeProgram:
     places: tuple[int | None, ...]
     overwrites: tuple[int, ...] = ()
     touched: tuple[bool, ...] = ()
+    optional: int | None = None
     pins: tuple[tuple[str, int], ...] = ()
     dynamic: DynamicFunction | None = None
     prepared: dict[tuple[int, ...], list[PreparedStep]] = field(default_factory=dict)
@@ -80,6 +83,7 @@ class Body:
     Attributes:
         uses: how often each name is read: once a node, and once more where it is an output.
         statics: parameters, constants and inputs of its own, made when first read.
+        overwrites: whether the file has a node of it, or of a body of its, write over an input.
 
     Raises:
         GraphError: what `link` finds wrong, and names that nothing defines.
@@ -114,6 +118,7 @@ class Body:
         self._check_names(outer)
         known = frozenset({*outer, *self.formals, *graph.tensors, *self.links.producer})
         self.bodies = tuple(self._bodies_of(position, known) for position in range(len(graph.nodes)))
+        self.overwrites = any(node.inplace for node in graph.nodes) or any(b.overwrites for b in self.inner())
 
     def _bodies_of(self, position: int, known: frozenset[str]) -> dict[str, Body]:
         """The bodies of a control node, by role."""
@@ -231,11 +236,13 @@ class Body:
         sources = _sources(program, node)
         written = {index for step in program.steps for index in step.writes}
         touched = written.union(*(step.reads for step in program.steps))
-        slots = program.slots
+        slots, places = program.slots, _places(program, node)
+        viewed = places[0] if is_optional_view(node) and not node.inplace else None
         return NodeProgram(
-            node, program, outputs, sources, _places(program, node),
+            node, program, outputs, sources, places,
             overwrites=tuple(index for index in sorted(written) if sources[index] is not None),
             touched=tuple(index in touched for index in range(len(program.buffers))),
+            optional=viewed if viewed is not None and sources[viewed] is not None else None,
             pins=tuple((n, slots[pinned_name(n)].buffer) for n in node.written_names() if pinned_name(n) in slots),
         )  # fmt: skip
 

@@ -60,7 +60,7 @@ class Executor:
         self.wrote: Callable[[Block], None] | None = None
         self.observe: Callable[[str, Tensor], None] | None = None
         self.kept: dict[str, Block] = {}
-        self.updates = False
+        self.updates = self._overwrites = False
         self.bind_ns = 0
 
     def run(
@@ -79,6 +79,8 @@ class Executor:
             KgrunError: of any node, with its place.
         """
         frame = Frame(body, path, outer, top)
+        if outer is None:
+            self._overwrites = body.overwrites
         try:
             for name, tensor in arguments.items():
                 frame.tensors[name] = tensor if owned else Tensor(tensor.type, self.store.retain(tensor.block))
@@ -218,6 +220,8 @@ class Executor:
                 blocks.append(store.retain(given.block) if given is not None else self._fresh(frame, program, buffer))
             if program.program.steps:
                 self._issue(frame, program, blocks)
+            if program.optional is not None and self._may_change(blocks[program.optional]):
+                self._copied(blocks, program.optional)
             outputs: list[Tensor | None] = []
             for kind, place in zip(program.types, program.places, strict=True):
                 if kind is None or place is None:
@@ -270,7 +274,7 @@ class Executor:
 
     def _before_overwriting(self, frame: Frame, program: NodeProgram, blocks: list[Block], index: int) -> None:
         """Let a step write into bytes of an input: into a copy where somebody else still wants the old value."""
-        block, store = blocks[index], self.store
+        block = blocks[index]
         position = program.node.position
         dying = sum(
             1
@@ -286,6 +290,15 @@ class Executor:
             self.wrote(block)
         if others <= 0:
             return
+        self._copied(blocks, index)
+
+    def _may_change(self, block: Block) -> bool:
+        """Whether a later node may overwrite the bytes although somebody still wants them: only parameters' are."""
+        return block.memory_class is MemoryClass.PARAMETER and self._overwrites
+
+    def _copied(self, blocks: list[Block], index: int) -> None:
+        """Put a copy in the place of a block."""
+        block, store = blocks[index], self.store
         fresh = store.block(block.name, block.nbytes, MemoryClass.INTERMEDIATE)
         self.copy(fresh, 0, block, 0, block.nbytes)
         blocks[index] = fresh
