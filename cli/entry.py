@@ -7,9 +7,12 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kgrun.graphs.version import __version__
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 STARTED = time.perf_counter_ns()  # for --cold-report
 
@@ -70,7 +73,8 @@ def _open_missing_streams() -> None:
 
 def _returns_to_python() -> bool:
     """Whether something in Python started this command and waits for its end: a profiler, a debugger, `python -i`."""
-    frame, modules = sys._getframe(1), 0
+    frame: FrameType | None = sys._getframe(1)
+    modules = 0
     while frame is not None:
         modules += frame.f_code.co_name == "<module>"
         frame = frame.f_back

@@ -118,7 +118,7 @@ class Body:
         self._check_names(outer)
         known = frozenset({*outer, *self.formals, *graph.tensors, *self.links.producer})
         self.bodies = tuple(self._bodies_of(position, known) for position in range(len(graph.nodes)))
-        self.overwrites = any(node.inplace for node in graph.nodes) or any(b.overwrites for b in self.inner())
+        self.overwrites: bool = any(node.inplace for node in graph.nodes) or any(b.overwrites for b in self.inner())
 
     def _bodies_of(self, position: int, known: frozenset[str]) -> dict[str, Body]:
         """The bodies of a control node, by role."""
