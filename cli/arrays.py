@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.errors import UsageError, did_you_mean
+from kgrun.graphs.termination import unwound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +75,7 @@ def read_expected(bound: BoundGraph, file: str) -> Arrays:
     return load_inputs((), [file], known)
 
 
+@unwound()
 def write_folder(folder: Path, outputs: Mapping[str, Array]) -> None:
     """One .npy file an output; all are complete before the first takes its name."""
     from kgrun.graphs.data import file_name, save_npy

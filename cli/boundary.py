@@ -6,6 +6,7 @@ import contextlib
 import errno
 import gc
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,10 @@ class Finished(Exception):
 
 class OutputClosed(Exception):
     """The reader of standard output went away (`kgrun … | head`)."""
+
+
+class OutputUnwritable(UsageError):
+    """Standard output takes nothing more: only stderr is left to say so."""
 
 
 _words: tuple[str, ...] = ()
@@ -68,6 +73,9 @@ def guarded(words: Sequence[str], *, own_process: bool = False) -> int:
     except KeyboardInterrupt:
         return report_failure(Interrupted("interrupted"), words)
     except BaseException as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():  # while a page of help was written
+            _abandon_stdout()
+            return 0
         if os.environ.get("KGRUN_DEBUG"):
             traceback.print_exc()
         return report_failure(as_kgrun_error(error), words)
@@ -124,13 +132,17 @@ def report_failure(error: KgrunError, words: Sequence[str]) -> int:
         with contextlib.suppress(Exception):  # the error itself matters more
             _told_of_failure(error)
     try:
-        if wants_json(words):
+        if wants_json(words) and not isinstance(error, OutputUnwritable):
             write_stdout(to_json_text(error_document(error)))
-            sys.stdout.flush()
+            with _output_errors():
+                sys.stdout.flush()
         else:
             print_error(error)
-    except (OutputClosed, OSError, ValueError):
+    except OutputClosed:
         _abandon_stdout()
+    except OutputUnwritable as unwritten:
+        print_error(error)
+        print_error(unwritten)
     return error.exit
 
 
@@ -184,8 +196,19 @@ def _output_errors() -> Iterator[None]:
         _no_output(error)
 
 
+def _reader_is_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    if not hasattr(select, "poll"):
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    return False
+
+
 def _no_output(error: OSError) -> NoReturn:
-    raise UsageError(f"cannot write to standard output: {error.strerror or error}", code="KG258") from None
+    raise OutputUnwritable(f"cannot write to standard output: {error.strerror or error}", code="KG258") from None
 
 
 def _abandon_stdout() -> None:

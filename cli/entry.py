@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kgrun.graphs.version import __version__
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 STARTED = time.perf_counter_ns()  # for --cold-report
 
@@ -22,7 +26,13 @@ def process() -> NoReturn:
 
     # Looking for plugins reads the metadata of every package that is installed; the schema has none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    code = main()
+    _open_missing_streams()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # once more, while the first one was being told
+        code = 130
+    if _returns_to_python():
+        sys.exit(code)
     atexit._run_exitfuncs()
     try:
         sys.stderr.flush()
@@ -38,8 +48,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: the process's own) and return its exit code; never raises."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words == ["--version"]:  # answered before typer is imported
-        print(f"kgrun {__version__}")
-        return 0
-    from kgrun.cli.boundary import guarded  # heavy only from here on
+        with contextlib.suppress(OSError):  # nobody reads, or the disk is full: the boundary knows what to say
+            print(f"kgrun {__version__}", flush=True)
+            return 0
+    try:
+        from kgrun.cli.boundary import guarded  # heavy only from here on
+    except KeyboardInterrupt:
+        from kgrun.cli.boundary import report_failure
+        from kgrun.graphs.errors import Interrupted
 
+        return report_failure(Interrupted("interrupted"), words)
     return guarded(words, own_process=arguments is None)
+
+
+def _open_missing_streams() -> None:
+    """Give each standard stream that is closed (`kgrun … >&-`) a file that swallows everything and holds nothing.
+
+    Otherwise the next file to be opened would take its number, and be written to by whatever writes to that stream.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (it stays open)
+
+
+def _returns_to_python() -> bool:
+    """Whether something in Python started this command and waits for its end: a profiler, a debugger, `python -i`."""
+    frame: FrameType | None = sys._getframe(1)
+    modules = 0
+    while frame is not None:
+        modules += frame.f_code.co_name == "<module>"
+        frame = frame.f_back
+    return modules > 1 or bool(sys.flags.inspect)

@@ -14,6 +14,7 @@ from typing import IO, Any
 from kgrun.cli import timeout
 from kgrun.cli.boundary import Finished, all_errors, print_error, to_json_text, write_stdout
 from kgrun.graphs.errors import KgrunError, UsageError
+from kgrun.graphs.termination import unwound
 
 Document = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -92,17 +93,18 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         with _write_errors(path), path.open("wb") as target:
             yield target
         return
-    with _write_errors(path):
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
-    try:
+    with unwound():
         with _write_errors(path):
-            with os.fdopen(handle, "wb") as target:
-                yield target
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+            handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
+        try:
+            with _write_errors(path):
+                with os.fdopen(handle, "wb") as target:
+                    yield target
+                os.chmod(name, 0o666 & ~_umask())
+                os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def write_text(path: Path, text: str) -> None:

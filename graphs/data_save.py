@@ -20,6 +20,7 @@ from kgrun.graphs.data_arrays import Array
 from kgrun.graphs.data_stored import SAFETENSORS, StoredArray
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import UsageError
+from kgrun.graphs.termination import unwound
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]|^\.+")
 _MAX_STEM = 200
@@ -117,19 +118,20 @@ def _little_endian(array: Array) -> Array:
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file beside `path` that takes its place when all went well."""
-    part: Path | None = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".kgrun-", delete=False) as file:
-            part = Path(file.name)
-            yield file
-        # NamedTemporaryFile makes private files; give what open() would have given.
-        mask = os.umask(0)
-        os.umask(mask)
-        part.chmod(0o666 & ~mask)
-        part.replace(path)
-    except BaseException as error:
-        if part is not None:
-            part.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise UsageError(f"{path} cannot be written: {error.strerror or error}", code="KG270") from None
-        raise
+    with unwound():
+        part: Path | None = None
+        try:
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".kgrun-", delete=False) as file:
+                part = Path(file.name)
+                yield file
+            # NamedTemporaryFile makes private files; give what open() would have given.
+            mask = os.umask(0)
+            os.umask(mask)
+            part.chmod(0o666 & ~mask)
+            part.replace(path)
+        except BaseException as error:
+            if part is not None:
+                part.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise UsageError(f"{path} cannot be written: {error.strerror or error}", code="KG270") from None
+            raise

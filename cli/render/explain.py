@@ -103,7 +103,7 @@ def tensor_lines(tensor: TensorExplanation) -> Iterator[str]:
     yield f"tensor {tensor.name}: {tensor.role}"
     kind = shape_text(tensor.dtype, tensor.shape) if tensor.dtype and tensor.shape is not None else "bytes"
     yield _row("type", f"{kind}, {bytes_text(tensor.nbytes)}")
-    yield _row("written by", _steps(tensor.written_by) or "no step: it comes from outside")
+    yield _row("written by", _steps(tensor.written_by) or f"no step: {_origin(tensor)}")
     yield _row("read by", _steps(tensor.read_by) or "no step")
     if tensor.no_memory is not None or tensor.offset is None:
         yield _row("memory", f"none: {tensor.no_memory}")
@@ -111,6 +111,16 @@ def tensor_lines(tensor: TensorExplanation) -> Iterator[str]:
         yield from _place_lines(tensor, tensor.offset)
     for decision in tensor.inplace:
         yield _row("in place", decision_text(decision))
+
+
+def _origin(tensor: TensorExplanation) -> str:
+    """How a tensor that no step writes comes by its bytes."""
+    shared = next((member.reason for member in tensor.alias_class if member.name == tensor.name), None)
+    if shared is not None:
+        return f"it is a {shared}" if shared.startswith("view") else shared
+    if tensor.role in ("intermediate", "output"):
+        return "its value is known before the run" if tensor.nbytes else "it has no elements"
+    return "it comes from outside"
 
 
 def _place_lines(tensor: TensorExplanation, offset: int) -> Iterator[str]:

@@ -43,6 +43,8 @@ def signature_lines(schema: OpSchema, devices: Mapping[str, bool]) -> Iterator[s
         yield f"  in place of  {', '.join(f'input {i}' for i in schema.inplace)}"
     if schema.alias is not None:
         yield f"  view of      input {schema.alias}: no kernel runs"
+    if schema.view is not None:
+        yield "  view of      input 0 where a call leaves its bytes as they are: no kernel runs then"
     for name, attribute in schema.attributes.items():
         yield f"  attribute    {attribute_text(name, attribute)}"
     yield f"  runs on      {', '.join(name for name, there in devices.items() if there) or 'no device'}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from kgrun.graphs.errors import KgrunError, Place, UsageError
 from kgrun.graphs.importers import Imported, SourceKind
 from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.graphs.termination import unwound
 
 
 def publish(source: Path, output: Path, kind: SourceKind, dims: Mapping[str, int], *, force: bool) -> Imported:
@@ -87,15 +88,16 @@ def _put(names: Iterable[str], staging: Path, folder: Path) -> None:
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
     """A folder inside `folder`, on the same file system, that is gone afterwards."""
-    try:
-        staging = Path(tempfile.mkdtemp(prefix=".kgrun-import-", dir=folder))
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror or error}", code="KG270") from None
-    try:
-        yield staging
-    except KgrunError:
-        raise
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror or error}", code="KG270") from None
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    with unwound():
+        try:
+            staging = Path(tempfile.mkdtemp(prefix=".kgrun-import-", dir=folder))
+        except OSError as error:
+            raise UsageError(f"cannot write to {folder}: {error.strerror or error}", code="KG270") from None
+        try:
+            yield staging
+        except KgrunError:
+            raise
+        except OSError as error:
+            raise UsageError(f"cannot write to {folder}: {error.strerror or error}", code="KG270") from None
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)

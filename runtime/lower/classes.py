@@ -172,8 +172,8 @@ def _use(bound: BoundGraph, name: str, *, known: bool = False) -> _Use:
 def _view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> str | None:
     """The input that output 0 is a view of, or None when the node must run (S33, S41, S42).
 
-    An operator that only happens to leave the bytes as they are runs where the file overwrites or places them: what a
-    file may ask for must not depend on its sizes.
+    An operator that only happens to leave the bytes as they are runs where the file overwrites, clears or places them,
+    or wants no reuse: what a file may ask for must not depend on its sizes.
     """
     spec = node.spec
     if not isinstance(spec, OpNode) or spec.nop is False or not node.outputs or node.outputs[0] is None:
@@ -184,7 +184,7 @@ def _view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> s
     if alias is None and not spec.nop:
         return None
     source = node.inputs[alias or 0] if node.inputs else None
-    if source is None or (source in apart and not spec.nop and lookup(node.op).alias is None):
+    if source is None or (is_optional_view(node) and (source in apart or spec.no_reuse or node.clear)):
         return None
     output = node.outputs[0]
     if bound.tensors[source].nbytes != bound.tensors[output].nbytes:
@@ -194,6 +194,13 @@ def _view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> s
             where=bound.source.place("nodes", node.position, "nop"),
         )
     return source
+
+
+def is_optional_view(node: BoundNode) -> bool:
+    """Whether it is a call's shapes that make a view of it, not its operator or the file: a copy would do as well."""
+    if node.call is None or getattr(node.spec, "nop", False):
+        return False
+    return lookup(node.op).alias is None and alias_of(node.call) is not None
 
 
 def _later_use(bound: BoundGraph, node: BoundNode, name: str, classes: AliasClasses) -> str | None:

@@ -185,7 +185,11 @@ class _Lowering:
         work = prepare_node(node, self.target, self.sources) if runs else NodeWork()
         scratch = tuple(self._add_workspace(node, i, nbytes) for i, nbytes in enumerate(work.workspace))
         spare = self._unwanted_outputs(node, len(scratch)) if runs else {}
-        clears: list[Work] = [Clear(self.slots[name], self.bound.tensors[name].nbytes) for name in node.clear]
+        clears: list[Work] = [
+            Clear(self.slots[name], self.bound.tensors[name].nbytes)
+            for name in node.clear
+            if name not in self.classes.reasons  # a view is full already
+        ]
         clears += [Clear(scratch[i], node.workspace[i]) for i in node.cleared_workspace]
         if runs:
             items += bind_work(self.bound, node, work, self.slots, scratch, spare)

@@ -16,6 +16,7 @@ from typing import Any
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.data import file_name, save_bytes, save_npz
 from kgrun.graphs.errors import KgrunError, UsageError
+from kgrun.graphs.termination import unwound
 from kgrun.runtime.program import Launch
 from kgrun.runtime.repro.arrays import LIMIT_BYTES, Array, Stored, store_arrays
 from kgrun.runtime.repro.folder import check_folder
@@ -65,6 +66,7 @@ class Bundle:
     notes: tuple[str, ...]
 
 
+@unwound()
 def write_bundle(folder: Path, case: Case) -> Bundle:
     """Write the bundle; it is complete or absent.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -146,24 +148,81 @@ def test_control_characters_of_a_message_are_escaped(kgrun: Any, monkeypatch: py
     assert kgrun("validate", "g.json").err == "error[KG300]: bad name \\x1b[31mred\\x07\n"
 
 
-def test_reader_that_goes_away_is_no_error(process: Any) -> None:
+@pytest.mark.parametrize("words", ["schema", "--version", "--help", "execute --help", ""])
+def test_reader_that_goes_away_is_no_error(process: Any, words: str) -> None:
     code = (
         "import os, sys; reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1);"
-        "import kgrun.cli.entry as entry; sys.exit(entry.main(['schema']))"
+        f"import kgrun.cli.entry as entry; sys.exit(entry.main({words.split()}))"
     )
     result = process(code=code)
     assert (result.code, result.err) == (0, "")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_full_disk_is_said(process: Any) -> None:
+def test_a_pipe_that_breaks_inside_kgrun_is_not_taken_for_its_output(
+    kgrun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("kgrun.cli.commands.validate.check_graph", fail)
+    assert kgrun("validate", "g.json").code == 1
+
+
+full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+@full_disk
+@pytest.mark.parametrize("words", [["schema"], ["schema", "--json"], ["--version"], ["--help"]])
+def test_full_disk_is_said(process: Any, words: list[str]) -> None:
     code = (
         "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1);"
-        "import kgrun.cli.entry as entry; sys.exit(entry.main(['schema']))"
+        f"import kgrun.cli.entry as entry; sys.exit(entry.main({words}))"
     )
     result = process(code=code)
     assert result.code == 2
-    assert result.err == "error[KG258]: cannot write to standard output: No space left on device\n"
+    assert result.err.startswith("error[KG258]: cannot write ")
+    assert result.err.endswith(": No space left on device\n")
+
+
+@full_disk
+def test_an_error_that_has_no_room_on_stdout_is_told_on_stderr(process: Any) -> None:
+    code = (
+        "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1);"
+        "import kgrun.cli.entry as entry; sys.exit(entry.main(['validate', 'none.json', '--json']))"
+    )
+    result = process(code=code)
+    assert result.code == 3
+    assert result.err.startswith("error[KG301]: no such file\n")
+    assert "error[KG258]: cannot write to standard output" in result.err
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "1, 2", "0, 1, 2"])
+@pytest.mark.parametrize("words", [["validate"], ["validate", "--json"], ["execute", "--device", "cpu"]])
+def test_streams_that_are_closed_take_nothing_away(
+    graph_file: Any, tmp_path: Path, closed: str, words: list[str]
+) -> None:
+    names = ("--csv", str(tmp_path / "rows.csv"))
+    code = f"import os, sys\nfor n in ({closed},): os.close(n)\nos.execv(sys.executable, sys.argv[1:])"
+    start = [sys.executable, "-c", code, sys.executable, "-m", "kgrun.cli", words[0], str(graph_file()), *words[1:]]
+    done = subprocess.run([*start, *names], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == ("1" not in closed)
+    assert (tmp_path / "rows.csv").read_text().count("\n") > 1
+
+
+@pytest.mark.parametrize("watched", [["-m", "cProfile", "-m", "kgrun.cli"], ["-c", "{run}; print('after')"]])
+def test_who_started_the_command_from_python_gets_its_end(watched: list[str]) -> None:
+    run = (
+        "import runpy, sys\ntry: runpy.run_module('kgrun.cli', run_name='__main__')\n"
+        "except SystemExit as end: print('exit', end.code)"
+    )
+    words = [word.replace("{run}; ", run + "\n") for word in watched]
+    done = subprocess.run(
+        [sys.executable, *words, "--version"], capture_output=True, text=True, timeout=100, check=True
+    )
+    version, _, rest = done.stdout.partition("\n")
+    assert version == f"kgrun {__version__}"
+    assert "function calls" in rest or rest == "exit 0\nafter\n"
 
 
 def test_names_that_the_terminal_cannot_show(process: Any, graph_file: Any) -> None:

@@ -200,3 +200,23 @@ def test_explain_of_an_unknown_name_is_usage(kgrun: Any, chain: Path) -> None:
     result = kgrun("explain", chain, "k11")
     assert result.code == 2
     assert result.err.startswith("error[KG259]: the graph has no kernel or tensor 'k11'\n  help: did you mean ")
+
+
+def test_explain_says_where_a_tensor_that_no_step_writes_has_its_bytes_from(kgrun: Any, graph_file: Any) -> None:
+    nodes = [
+        {"name": "size", "op": "Shape", "inputs": ["x"], "outputs": ["s"]},
+        {"name": "same", "op": "Reshape", "inputs": ["x", "s"], "outputs": ["v"]},
+        {"name": "neg", "op": "Neg", "inputs": ["v"], "outputs": ["y"]},
+        {"name": "none", "op": "Slice", "inputs": ["v", "zero", "zero"], "outputs": ["z"]},
+    ]
+    x = {"role": "input", "dtype": "float32", "shape": [4], "init": {"fill": 1}}
+    zero = {"role": "constant", "dtype": "int64", "value": [0]}
+    path = graph_file(tensors={"x": x, "zero": zero}, nodes=nodes, outputs=["y", "z", "s"], dims={})
+    wanted = {
+        "x": "it comes from outside",
+        "s": "its value is known before the run",
+        "v": "it is a view of x",
+        "z": "it has no elements",
+    }
+    for name, words in wanted.items():
+        assert f"  written by no step: {words}" in kgrun("explain", path, name).out.splitlines()

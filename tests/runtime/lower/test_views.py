@@ -96,3 +96,73 @@ def test_what_the_file_overwrites_is_no_view_whatever_its_sizes() -> None:
     for outputs in (found, alone):
         assert outputs["b"].reshape(-1).tolist() == [-float(i) for i in range(1, 25)]
         assert not outputs["z"].any()
+
+
+W = {"role": "parameter", "dtype": "float32", "shape": [4], "init": {"fill": 1.0}}
+X = {"role": "input", "dtype": "float32", "shape": [4], "init": {"arange": [1, 1]}}
+MODES = ["planned", "pool", "none", "single"]
+
+
+def copy_of(source: str, **more: Any) -> dict[str, Any]:
+    """A node `copy` that makes `old`: a cast to the same type."""
+    node = {"name": "copy", "op": "Cast", "inputs": [source], "outputs": ["old"], "attributes": {"to": "float32"}}
+    return node | more
+
+
+def outputs_of(tensors: dict[str, Any], nodes: list[Any], outputs: list[str], memory: str, **more: Any) -> Any:
+    document = {"kgrun": 1, "tensors": tensors, "nodes": nodes, "outputs": outputs} | more
+    with open_session(KernelGraph.model_validate(document), device="cpu", memory=memory) as session:
+        made = session.run().outputs
+        return [made[name].tolist() for name in outputs]
+
+
+def update(source: str, other: str) -> dict[str, Any]:
+    return {"name": "u", "op": "Add", "inputs": [source, other], "outputs": ["new"], "inplace": {"new": source}}
+
+
+@pytest.mark.parametrize("memory", MODES)
+def test_bytes_that_the_file_wants_overwritten_are_copied_for_who_still_wants_them(memory: str) -> None:
+    nodes = [copy_of("w"), update("w", "x")]
+    assert outputs_of({"w": W, "x": X}, nodes, ["old", "new"], memory) == [[1, 1, 1, 1], [2, 3, 4, 5]]
+    later = {"name": "d", "op": "Sub", "inputs": ["new", "old"], "outputs": ["y"]}
+    assert outputs_of({"w": W, "x": X}, [*nodes, later], ["y"], memory) == [[1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("memory", MODES)
+def test_what_may_not_be_overwritten_is_copied_where_the_file_overwrites_its_view(memory: str) -> None:
+    nodes = [copy_of("x"), update("old", "x"), {"name": "d", "op": "Sub", "inputs": ["new", "x"], "outputs": ["y"]}]
+    assert outputs_of({"x": X}, nodes, ["y"], memory) == [[1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("wish", [{"no_reuse": True}, {"clear": ["old"]}])
+def test_an_output_that_the_file_gives_bytes_of_its_own_is_no_view(wish: dict[str, Any]) -> None:
+    first = {"name": "first", "op": "Neg", "inputs": ["x"], "outputs": ["a"]}
+    last = {"name": "last", "op": "Neg", "inputs": ["old"], "outputs": ["y"]}
+    made = {"kgrun": 1, "tensors": {"x": X}, "nodes": [first, copy_of("a", **wish), last], "outputs": ["y"]}
+    slots = lower(bind(KernelGraph.model_validate(made)), "cpu").slots
+    assert slots["a"] != slots["old"]
+    assert outputs_of({"x": X}, made["nodes"], ["y"], "planned") == [[1, 2, 3, 4]]
+
+
+def test_members_of_a_contiguous_group_stand_side_by_side_even_if_equal() -> None:
+    first = {"name": "first", "op": "Neg", "inputs": ["x"], "outputs": ["a"]}
+    last = {"name": "last", "op": "Add", "inputs": ["old", "a"], "outputs": ["y"]}
+    made = {"kgrun": 1, "tensors": {"x": X}, "nodes": [first, copy_of("a"), last], "outputs": ["y"]}
+    program = lower(bind(KernelGraph.model_validate(made | {"contiguous": [["a", "old"]]})), "cpu")
+    assert program.groups == ((program.slots["a"].buffer, program.slots["old"].buffer),)
+
+
+@pytest.mark.parametrize("memory", MODES)
+@pytest.mark.parametrize(
+    ("op", "inputs", "outputs"),
+    [("Split", ["a", "parts"], ["old", "rest"]), ("Dropout", ["a"], ["old", "mask"])],
+)
+def test_clearing_a_view_leaves_its_source_alone(op: str, inputs: list[str], outputs: list[str], memory: str) -> None:
+    parts = {"role": "constant", "dtype": "int64", "value": [4, 0]}
+    tensors = {"x": X} | ({"parts": parts} if op == "Split" else {})
+    nodes = [
+        {"name": "first", "op": "Neg", "inputs": ["x"], "outputs": ["a"]},
+        {"name": "part", "op": op, "inputs": inputs, "outputs": outputs, "clear": outputs},
+        {"name": "last", "op": "Neg", "inputs": ["old"], "outputs": ["y"]},
+    ]
+    assert outputs_of(tensors, nodes, ["y", "a", outputs[1]], memory)[:2] == [[1, 2, 3, 4], [-1, -2, -3, -4]]
