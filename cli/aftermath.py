@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from kgrun.cli import boundary
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.boundary import Finished
 from kgrun.cli.output import Output
@@ -103,6 +104,7 @@ class Aftermath:
             assert self.graph is not None
             with self.phases("import the runtime"):
                 importlib.import_module("kgrun.runtime.session")
+            boundary.started()
             report, problem = self.work.run(output, self.graph, self.given)
         except KgrunError as error:
             if isinstance(error, DeviceFault) and self.graph is not None and _untraced(error) and not tracing():

@@ -34,6 +34,8 @@ class OutputUnwritable(UsageError):
     """Standard output takes nothing more: only stderr is left to say so."""
 
 
+_STARTING, _RUNNING = 1_000_000, 200_000  # new objects between two looks for cycles
+
 _words: tuple[str, ...] = ()
 _told_of_failure: Callable[[KgrunError], None] | None = None
 
@@ -84,13 +86,24 @@ def guarded(words: Sequence[str], *, own_process: bool = False) -> int:
 @contextlib.contextmanager
 def _fewer_collections(*, for_good: bool) -> Iterator[None]:
     # A graph of 10,000 kernels is a million small objects without cycles: looking for some takes a fifth of the time.
+    # What is imported has none either.
     thresholds = gc.get_threshold()
-    gc.set_threshold(1_000_000, 20, 100)
+    gc.set_threshold(_STARTING, 20, 100)
     try:
         yield
     finally:
         if not for_good:  # else the first object made afterwards would have all others looked through
             gc.set_threshold(*thresholds)
+
+
+def started() -> None:
+    """All is imported and read: what there is stays, and from now on cycles are looked for more often.
+
+    Only in a process of kgrun's own: others may want back what they let go of.
+    """
+    if gc.get_threshold()[0] == _STARTING and timeout.own_process:
+        gc.freeze()
+        gc.set_threshold(_RUNNING, 20, 100)
 
 
 def _run(words: list[str]) -> int:

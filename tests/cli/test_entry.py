@@ -268,3 +268,13 @@ def test_a_wrong_choice_is_told_without_the_parsers_own_words(kgrun: Any) -> Non
     assert result.code == 2
     assert "'foo' is not one of 'graph', 'report'" in result.err
     assert "Value error" not in result.err
+
+
+def test_cycles_are_looked_for_again_once_a_run_begins(process: Any) -> None:
+    code = (
+        "import atexit, gc, sys; from kgrun.cli import entry;"
+        "atexit.register(lambda: print(gc.get_threshold()[0], gc.get_freeze_count() > 50_000, file=sys.stderr));"
+        "entry.process()"
+    )
+    done = process("execute", "examples/encoder_ops.yaml", "--device", "cpu", "-q", code=code)
+    assert (done.code, done.err.splitlines()[-1]) == (0, "200000 True")
