@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -117,7 +118,17 @@ def _little_endian(array: Array) -> Array:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file beside `path` that takes its place when all went well."""
+    """A file beside `path` that takes its place when all went well; a device or a pipe gets its bytes then."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        try:
+            with tempfile.TemporaryFile() as whole:  # numpy and zipfile want to know where they are
+                yield whole
+                whole.seek(0)
+                with path.open("wb") as target:
+                    shutil.copyfileobj(whole, target)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror or error}", code="KG270") from None
+        return
     with unwound():
         part: Path | None = None
         try:

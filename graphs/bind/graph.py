@@ -219,6 +219,8 @@ class Binder:
 
     def assumed_values(self) -> dict[str, np.ndarray[Any, Any]]:
         """`assumed` as arrays."""
+        if not self.assumed:
+            return {}  # without numpy
         from kgrun.graphs.data import value_array
 
         return {

@@ -17,7 +17,6 @@ from kgrun.graphs.load.json_text import read_json
 from kgrun.graphs.load.kinds import text_kind
 from kgrun.graphs.load.limits import MAX_FAULTS
 from kgrun.graphs.load.source import Format, decode, format_of, not_a_graph, read_source
-from kgrun.graphs.load.yaml_text import read_yaml
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.graphs.schema.tensors import TensorSpec
 
@@ -76,8 +75,14 @@ def parse_graph(
     return graph
 
 
+def _read_yaml(text: str, name: str) -> Document:
+    from kgrun.graphs.load.yaml_text import read_yaml
+
+    return read_yaml(text, name)
+
+
 def _parse(text: str, name: str, format: Format | None) -> Document:
-    reader = read_json if (format or format_of(text)) == "json" else read_yaml
+    reader = read_json if (format or format_of(text)) == "json" else _read_yaml
     # A graph may hold CUDA C or PTX itself, and a mistake beside it.
     other = None if "kgrun" in text else text_kind(text)
     try:

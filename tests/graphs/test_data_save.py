@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kgrun.graphs.data import load_array, save_bytes, save_safetensors
+from kgrun.graphs.data import load_array, save_bytes, save_npy, save_npz, save_safetensors
 from kgrun.graphs.errors import UsageError
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
@@ -77,3 +78,35 @@ def test_bytes_replace_what_was_there(tmp_path: Path) -> None:
     save_bytes(tmp_path / "x", b"first, longer")
     save_bytes(tmp_path / "x", b"second")
     assert (tmp_path / "x").read_bytes() == b"second"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("save", ["npy", "npz", "safetensors", "bytes"])
+def test_a_pipe_is_written_to_not_replaced(tmp_path: Path, save: str) -> None:
+    array = np.arange(5, dtype=np.float32)
+    pipe, plain = tmp_path / f"pipe.{save}", tmp_path / f"plain.{save}"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for path in (pipe, plain):
+            if save == "npy":
+                save_npy(path, array)
+            elif save == "npz":
+                save_npz(path, {"y": array})
+            elif save == "safetensors":
+                save_safetensors(path, {"y": array})
+            else:
+                save_bytes(path, array.tobytes())
+        assert os.read(reader, 1 << 16) == plain.read_bytes()
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_device_stays_what_it_is(tmp_path: Path) -> None:
+    link = tmp_path / "full.npy"
+    link.symlink_to("/dev/full")
+    with pytest.raises(UsageError, match="No space left"):
+        save_npy(link, np.zeros(3))
+    assert link.is_symlink()
