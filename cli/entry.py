@@ -23,16 +23,20 @@ def process() -> NoReturn:
     Python frees its objects one by one before it ends, which takes longer than many a run; the system does it at once.
     """
     import atexit
+    import signal
 
     # Looking for plugins reads the metadata of every package that is installed; the schema has none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _open_missing_streams()
+    if _returns_to_python():
+        sys.exit(main())
+    sys.unraisablehook = _interrupt_later
     try:
         code = main()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on Ctrl-C ends the process, without a traceback
     except KeyboardInterrupt:  # once more, while the first one was being told
         code = 130
-    if _returns_to_python():
-        sys.exit(code)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     atexit._run_exitfuncs()
     try:
         sys.stderr.flush()
@@ -59,6 +63,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return report_failure(Interrupted("interrupted"), words)
     return guarded(words, own_process=arguments is None)
+
+
+def _interrupt_later(lost: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C that came in a place which cannot raise it (a native module's callback) comes again once that is left."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        import _thread
+        import signal
+
+        def again() -> None:
+            time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        _thread.start_new_thread(again, ())
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _open_missing_streams() -> None:

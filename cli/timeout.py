@@ -128,8 +128,8 @@ def _watch(child: int, reader: int, seconds: float | None, json: bool, expired: 
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
-    if -code == signal.SIGTERM:
-        return 128 + signal.SIGTERM
+    if -code in (signal.SIGTERM, signal.SIGINT):  # the latter once the command had reported, on its way out
+        return 128 - code
     name = signal.Signals(-code).name
     if -code in _CRASHES and _told().get("doing"):
         return _say(_crashed(name), json)

@@ -278,3 +278,23 @@ def test_cycles_are_looked_for_again_once_a_run_begins(process: Any) -> None:
     )
     done = process("execute", "examples/encoder_ops.yaml", "--device", "cpu", "-q", code=code)
     assert (done.code, done.err.splitlines()[-1]) == (0, "200000 True")
+
+
+@pytest.mark.parametrize("at", ["atexit", "callback"])
+def test_ctrl_c_on_the_way_out_and_in_native_callbacks_shows_no_traceback(at: str) -> None:
+    lost = (
+        "import time\n"
+        "class Lost:\n"
+        "    def __del__(self): raise KeyboardInterrupt\n"
+        "def run(words): Lost(); time.sleep(9); return 0\n"
+        "import kgrun.cli.boundary as boundary; boundary._run = run\n"
+    )
+    ending = (
+        "import atexit, os, signal, time\n"
+        "atexit.register(lambda: (os.kill(os.getpid(), signal.SIGINT), time.sleep(9)))\n"
+    )
+    code = (ending if at == "atexit" else lost) + "from kgrun.cli.entry import process; process()"
+    words = [sys.executable, "-c", code, *(["--version"] if at == "atexit" else ["schema"])]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    wanted = (-2, "") if at == "atexit" else (130, "error[KG130]: interrupted\n")
+    assert (done.returncode, done.stderr) == wanted
