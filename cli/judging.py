@@ -90,9 +90,11 @@ class NodeComparison:
         if self.reference is None:
             return _nothing
         if not isinstance(session, Session):
-            why = f"{session.reason}; an ONNX model's inputs decide while it is read if --input gives them"
+            why = session.reason or "leave --memory single out"
+            if session.reason is not None and self.model is not None:
+                why += "; an ONNX model's inputs decide while it is read if --input gives them"
             text = "--compare-with needs a planned run, and the graph runs node by node"
-            raise UsageError(text, code="KG240", help=why if self.model is not None else session.reason)
+            raise UsageError(text, code="KG240", help=why)
         if session.bound.queues or session.bound.caches:
             what = "a data queue" if session.bound.queues else "an embedding cache"
             raise UsageError(f"--compare-with needs inputs that stay, and {what} changes them", code="KG240")

@@ -97,3 +97,18 @@ def test_a_model_whose_inputs_decide_is_compared_when_they_are_given(kgrun: Any,
     np.save(tmp_path / "c.npy", np.array(True))
     done = kgrun(*words, "--input", f"c={tmp_path / 'c.npy'}")
     assert done.code == 0
+
+
+def test_node_by_node_for_the_asking_is_what_is_in_the_way(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    import onnx
+
+    model = tmp_path / "model.onnx"
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])
+    nodes = [onnx.helper.make_node("Neg", ["x"], ["y"])]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y])), model)
+    for path in (graph_file(), model):
+        words = ("execute", path, "--device", "cpu", "--memory", "single", "--compare-with", "cpu")
+        done = kgrun(*words)
+        assert done.code == 2
+        assert done.err.splitlines()[1:] == ["  help: leave --memory single out"]
