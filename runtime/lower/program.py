@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.dtypes import itemsize
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import alias_of, lookup
 from kgrun.runtime.lower.classes import AliasClasses, alias_classes
 from kgrun.runtime.lower.sources import KernelSources
@@ -134,7 +135,7 @@ class _Lowering:
 
     def _add_groups(self) -> None:
         """Contiguous groups: the file's, then inputs and outputs of collectives (S57)."""
-        wanted = [tuple(group) for group in self.bound.source.contiguous]
+        wanted = [self._apart(g, group) for g, group in enumerate(self.bound.source.contiguous)]
         for node in self.bound.nodes:
             if node.collective is not None and node.collective.contiguous:
                 wanted += [node.read_names(), node.written_names()]
@@ -145,6 +146,23 @@ class _Lowering:
             if len(members) > 1 and grouped.isdisjoint(members):
                 grouped.update(members)
                 self.groups.append(members)
+
+    def _apart(self, position: int, group: Sequence[str]) -> tuple[str, ...]:
+        """A group of the file, whose members cannot stand side by side where one lies in the bytes of another."""
+        seen: dict[int, str] = {}
+        for i, name in enumerate(group):
+            if name not in self.slots:
+                continue
+            other = seen.setdefault(self.slots[name].buffer, name)
+            if other != name:
+                why = self.classes.reasons.get(name) or self.classes.reasons[other]
+                raise GraphError(
+                    f"{name!r} and {other!r} of a contiguous group share their bytes ({why})",
+                    code="KG355",
+                    where=self.bound.source.place("contiguous", position, i),
+                    help="name one of them",
+                )
+        return tuple(group)
 
     def steps(self) -> Iterator[Step]:
         """All steps in issue order."""

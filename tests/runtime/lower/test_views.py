@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kgrun.graphs.bind import bind
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime import Session
 from kgrun.runtime.lower import lower
@@ -166,3 +167,17 @@ def test_clearing_a_view_leaves_its_source_alone(op: str, inputs: list[str], out
         {"name": "last", "op": "Neg", "inputs": ["old"], "outputs": ["y"]},
     ]
     assert outputs_of(tensors, nodes, ["y", "a", outputs[1]], memory)[:2] == [[1, 2, 3, 4], [-1, -2, -3, -4]]
+
+
+def test_members_of_a_group_that_share_their_bytes_are_refused() -> None:
+    nodes = [
+        {"name": "first", "op": "Neg", "inputs": ["x"], "outputs": ["a"]},
+        {"name": "same", "op": "Identity", "inputs": ["a"], "outputs": ["old"]},
+        {"name": "last", "op": "Add", "inputs": ["old", "a"], "outputs": ["y"]},
+    ]
+    made = {"kgrun": 1, "tensors": {"x": X}, "nodes": nodes, "outputs": ["y"], "contiguous": [["a", "old"]]}
+    with pytest.raises(
+        GraphError, match="'old' and 'a' of a contiguous group share their bytes: 'old' is view of a"
+    ) as e:
+        lower(bind(KernelGraph.model_validate(made)), "cpu")
+    assert (e.value.code, str(e.value.where)) == ("KG355", "contiguous[0][1]")
