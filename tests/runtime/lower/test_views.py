@@ -176,8 +176,6 @@ def test_members_of_a_group_that_share_their_bytes_are_refused() -> None:
         {"name": "last", "op": "Add", "inputs": ["old", "a"], "outputs": ["y"]},
     ]
     made = {"kgrun": 1, "tensors": {"x": X}, "nodes": nodes, "outputs": ["y"], "contiguous": [["a", "old"]]}
-    with pytest.raises(
-        GraphError, match="'old' and 'a' of a contiguous group share their bytes: 'old' is view of a"
-    ) as e:
+    with pytest.raises(GraphError, match=r"'old' and 'a' of a contiguous group share their bytes \(view of a\)") as e:
         lower(bind(KernelGraph.model_validate(made)), "cpu")
     assert (e.value.code, str(e.value.where)) == ("KG355", "contiguous[0][1]")
