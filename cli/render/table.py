@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kgrun.cli.output import Output
 
 ROWS_SHOWN = 60  # of a long table, unless all are asked for
+_WIDEST = 72  # of a column where columns are as wide as their content
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,10 @@ def show(sections: Iterable[Table | str], output: Output) -> str:
 
 
 def plain(sections: Iterable[Table | str], verbose: bool = False) -> str:
-    """Text without a single escape code; columns as wide as their content."""
+    """Text without a single escape code; columns as wide as their content, but for names that are longer than most.
+
+    A row is a line, and a name is whole: one that is longer than _WIDEST moves the rest of its own row alone.
+    """
     lines: list[str] = []
     for section in sections:
         if isinstance(section, str):
@@ -57,7 +61,7 @@ def plain(sections: Iterable[Table | str], verbose: bool = False) -> str:
             continue
         rows, more = section.cut(verbose)
         cells = [[header.lstrip(">") for header in section.columns], *([printable(c) for c in row] for row in rows)]
-        widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
+        widths = [min(max(map(width, column)), _WIDEST) for column in zip(*cells, strict=True)]
         right = [header.startswith(">") for header in section.columns]
         lines += ["", section.title]
         lines += [

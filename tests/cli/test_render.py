@@ -42,12 +42,14 @@ def test_names_cannot_steer_the_terminal() -> None:
 
 
 def test_plain_table_keeps_whole_names_and_aligns() -> None:
-    long = "a_very_long_kernel_name_" * 10
+    long, endless = "a_long_kernel_name_" * 3, "a_very_long_kernel_name_" * 10
     text = plain([Table("Kernels", ("kernel", ">time"), [(long, "1 µs"), ("行列", "12 µs")])])
     lines = text.splitlines()
     assert lines[0] == "Kernels"
     assert lines[2] == f"  {long}   1 µs"
     assert lines[3] == "  行列" + " " * (len(long) - 4) + "  12 µs"
+    text = plain([Table("Kernels", ("kernel", ">time"), [(endless, "1 µs"), ("行列", "12 µs")])])
+    assert text.splitlines()[2:] == [f"  {endless}   1 µs", "  行列" + " " * 68 + "  12 µs"]  # moves its own row alone
 
 
 def test_long_table_is_cut_and_says_so() -> None:
