@@ -18,6 +18,7 @@ from kgrun.cli import timeout as watchdog
 from kgrun.cli.boundary import Finished
 from kgrun.cli.output import Output
 from kgrun.graphs.errors import CheckFailed, DeviceFault, KgrunError, TimeoutExpired
+from kgrun.runtime.orphans import die_with_parent
 from kgrun.runtime.phases import Phases
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Aftermath:
 
     def trace_here(self, output: Output) -> NoReturn:
         """Be the second run: wait after each step, print nothing but whether that failed."""
-        watchdog.die_with_parent()
+        die_with_parent(os.getppid())
         work = self.work
         settings = {"sync_each": True} | ({"streams": "file"} if "streams" in work.settings else {})
         once = {"iterations": 1, "warmup": 0, "duration": None, "per_step": False, "dump": None}

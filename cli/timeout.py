@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kgrun.graphs.errors import DeviceFault, InternalError, KgrunError, TimeoutExpired
+from kgrun.runtime.orphans import die_with_parent
 
 Expired = Callable[[TimeoutExpired], None]
 
@@ -51,10 +52,10 @@ def supervise(seconds: float | None, *, json: bool, expired: Expired | None = No
     sys.stderr.flush()
     globals()["_board"] = mmap.mmap(-1, _BOARD_BYTES)
     reader, writer = os.pipe()
-    child = os.fork()
+    supervisor, child = os.getpid(), os.fork()
     if child == 0:
         os.close(reader)
-        die_with_parent()
+        die_with_parent(supervisor)
         globals()["_committed"] = writer
         return
     os.close(writer)
@@ -183,13 +184,3 @@ def _say(error: KgrunError, json: bool) -> int:
     else:
         print_error(error)
     return error.exit
-
-
-def die_with_parent() -> None:
-    """Have this process killed when its parent ends, where the system can."""
-    # Linux: when the supervisor is killed outright the command must not live on. 1 is PR_SET_PDEATHSIG.
-    if sys.platform == "linux":
-        import ctypes
-
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)

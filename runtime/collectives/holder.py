@@ -14,6 +14,7 @@ import time
 from kgrun.graphs.errors import TimeoutExpired
 from kgrun.runtime.collectives import store
 from kgrun.runtime.collectives.ranks import RankInfo
+from kgrun.runtime.orphans import die_with_parent
 
 _GRACE_SECONDS = 4.0  # from the limit on, for the ranks to say who is late, and for a launcher of kgrun's to act on it
 _ANSWER_SECONDS = 4.0  # from a signal to the end; more than Ctrl-C has in a process alone
@@ -103,14 +104,3 @@ def _told(info: RankInfo, code: int) -> bool:
         with contextlib.suppress(OSError), found:
             found.sendall(json.dumps(line).encode() + b"\n")
     return found is not None
-
-
-def die_with_parent(parent: int) -> None:
-    """Have this process killed when `parent`, which started it, ends, where the system can; now where it has ended."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(1)

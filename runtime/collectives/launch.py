@@ -107,7 +107,7 @@ def _through_mpiexec(command: Sequence[str], ranks: int) -> list[tuple[list[str]
 
 
 def _bound_to_this_process() -> list[str]:
-    """What a command starts with that the system is to kill when this process ends (`holder.die_with_parent`).
+    """What a command starts with that the system is to kill when this process ends (`orphans.die_with_parent`).
 
     A program of its own, because a function between fork and exec may find the locks of other threads held for ever.
     """
