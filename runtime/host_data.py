@@ -13,6 +13,7 @@ from kgrun.graphs.errors import GraphError, KgrunError, UsageError, did_you_mean
 from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.graphs.schema.tensors import TensorSpec
+from kgrun.runtime.host_memory import check_room
 
 Array = np.ndarray[Any, Any]
 
@@ -74,6 +75,8 @@ def _source_array(bound: BoundGraph, tensor: BoundTensor, spec: TensorSpec, seed
         )
     if spec.string is not None:
         return data.string_array(spec.string)
+    if spec.value is not None or spec.init is not None:
+        check_room(kind.nbytes, f"the data of {tensor.name!r}")
     if spec.value is not None:
         return data.value_array(spec.value, kind.dtype, kind.shape, bound.dims)
     if spec.init is not None:

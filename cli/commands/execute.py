@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 from kgrun.cli import interrupts
@@ -10,20 +11,16 @@ from kgrun.cli import options as opt
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.aftermath import Aftermath, tracing
 from kgrun.cli.boundary import command_line
-from kgrun.cli.checks import check_options
-from kgrun.cli.dump import dump_options
 from kgrun.cli.entry import STARTED
 from kgrun.cli.execution import Saving, Work
 from kgrun.cli.judging import Expectation, NodeComparison
 from kgrun.cli.load import GraphOptions, dims_to_bind, model_file
-from kgrun.cli.offload import read_profile
 from kgrun.cli.output import Output
 from kgrun.cli.parameters import ParameterFiles
-from kgrun.cli.queues import read_queues
-from kgrun.cli.ranks import find_team, launched_here
+from kgrun.cli.ranks import Team, find_team, launched_here
+from kgrun.cli.run_words import Words, check_words, refuse_for_several, run_settings, session_settings
 from kgrun.cli.show import show_run
-from kgrun.cli.values import check_number, optional_size, parse_device, parse_dims, refuse
-from kgrun.graphs.errors import UsageError
+from kgrun.cli.values import check_number
 from kgrun.runtime.devices.cuda_early import open_context_early
 
 
@@ -90,120 +87,87 @@ def command(
     help_metrics: opt.HelpMetrics = False,
 ) -> None:
     """Run a graph, or several in one session; print the time of each kernel and the memory it took."""
-    started = time.perf_counter_ns()
+    words: Words = SimpleNamespace(**locals())
+    words.started = time.perf_counter_ns()
     output = Output(json, csv if not tracing() else None, quiet, verbose, no_color)
     limit = check_number(timeout, "--timeout", positive=True)
-    if samples and not json:
-        raise UsageError("--samples adds to the JSON document", code="KG240", help="give --json too")
-    if repro_always and repro is None:
-        raise UsageError("--repro-always writes what --repro names", code="KG240", help="give --repro DIR too")
-    for name, value in (("--rtol", rtol), ("--atol", atol), ("--planner-time", planner_time)):
-        check_number(value, name)
-    options = GraphOptions(file, dim, allow_external_data=allow_external_data)
-    settings = {
-        "device": parse_device(device),
-        "dims": parse_dims(dim or ()),
-        "memory": memory.value,
-        "memory_limit": optional_size(memory_limit, "--memory-limit"),
-        "host_memory_limit": optional_size(host_memory_limit, "--host-memory-limit"),
-        "pool_unit": optional_size(pool_unit, "--pool-unit"),
-        "offload": offload.value,
-        "profile": read_profile(device_profile),
-        "planner": planner,
-        "time_limit": planner_time,
-        "seed": seed,
-        "strict": strict,
-        "allow_empty": allow_empty,
-        "sync_each": sync_each,
-        "graph_replay": graph,
-        "streams": streams.value,
-        "precision": precision.value,
-        "reuse_outputs": reuse_outputs,
-        "queues": read_queues(queue or ()),
-    } | check_options(check, schedule, allow_skip)
-    loop: dict[str, Any] = {
-        "iterations": iterations,
-        "warmup": warmup,
-        "duration": check_number(duration, "--duration", positive=True),
-        "timing": timing.value,
-        "cache": cache.value,
-        "roofline": roofline,
-    }
-    loop |= {"first": True} if cold_report else {}
-    dumping = dump_options(dump, dump_dir, dump_iterations, dump_config)
-    if dumping is not None and check:
-        raise UsageError("--check and --dump exclude each other: each watches runs of its own", code="KG240")
-    if dumping is not None:
-        loop["dump"] = dumping
-    if more or sweep:
-        refuse({
-            "--csv": csv, "--trace": trace, "--check": check, "--allow-skip": allow_skip, "--expected": expected,
-            "--dump": dumping, "--repro": repro, "--cold-report": cold_report, "--compare-with": compare_with,
-        }, "one graph" if more else "a run at one size")  # fmt: skip
+    check_words(words)
+    settings, loop = session_settings(words), run_settings(words)
+    if not more and not sweep:
+        _one(words, output, limit, settings, loop)
+        return
+    refuse_for_several(words, loop)
     if more:
-        from kgrun.cli import several
+        _several(words, output, limit, settings, loop)
+    else:
+        _sweep(words, output, limit, settings, loop)
 
-        refuse({
-            "--reuse-outputs": reuse_outputs, "--sweep": sweep, "--queue": queue, "--load-parameters": load_parameters,
-            "--save-parameters": save_parameters,
-        }, "one graph")  # fmt: skip
-        watchdog.supervise(limit, json=json, crashes=_on_cpu(device))
-        files = [file, *more]
-        graphs = several.SeveralWork(files, allow_external_data, input or (), inputs, settings, loop)
-        several.execute(graphs, output, output_dir, save_outputs, samples)
-        return
-    if sweep:
-        from kgrun.cli import sweep as sweeping
 
-        refuse({"--output-dir": output_dir, "--save-outputs": save_outputs}, "a run at one size")
-        sizes, whole = sweeping.parse_sweep(sweep), GraphOptions(file, allow_external_data=allow_external_data)
-        watchdog.supervise(limit, json=json, crashes=_on_cpu(device))
-        swept = sweeping.SweepWork(whole, input or (), inputs, sizes, settings, loop)
-        sweeping.execute(swept, output, samples, verbose)
-        return
-    launched_here(ranks, limit, _on_cpu(device))
-    team = find_team(timeout)
+def _one(words: Words, output: Output, limit: float | None, settings: dict[str, Any], loop: dict[str, Any]) -> None:
+    """One graph at one size, alone or as a rank of a job."""
+    launched_here(words.ranks, limit, _on_cpu(words.device))
+    team = find_team(words.timeout)
     if team is not None:
         settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))
         loop = team.loop(loop, settings["device"] == "cpu")
-    first = team is None or team.first  # of the ranks: it compares and writes
-    expectation = Expectation(expected if first else None, rtol, atol, equal_nan)
-    nodes = NodeComparison(compare_with, expectation, model_file(options))
-    nodes.check()
-    work = Work(
-        options,
-        input or () if team is None else team.words(input or ()),
-        inputs if team is None or inputs is None else team.path(inputs),
-        settings | {"dims": dims_to_bind(options)},
-        loop,
-        expectation,
-        ParameterFiles(load_parameters, save_parameters if first else None),
-        nodes,
-        team,
-    )
-    after = Aftermath(work, command_line(), repro, limit, always=repro_always)
+    after = Aftermath(_work(words, settings, loop, team), command_line(), words.repro, limit, always=words.repro_always)
     if tracing():
         after.trace_here(output)
     if team is None:
-        watchdog.supervise(timeout, json=json, expired=after.at_time_limit, crashes=_on_cpu(device))
-        open_context_early(device)
+        watchdog.supervise(limit, json=words.json, expired=after.at_time_limit, crashes=_on_cpu(words.device))
+        open_context_early(words.device)
     else:
         team.enter()
     with interrupts.bounded():
         report, error = after.run(output)
     cold = None
-    if cold_report:
-        from kgrun.cli.cold import cold_report as make_cold_report
+    if words.cold_report:
+        from kgrun.cli.cold import cold_report
 
-        cold = make_cold_report(report, after.phases.spent, started - STARTED)
+        cold = cold_report(report, after.phases.spent, words.started - STARTED)
     if team is None:
-        Saving(output_dir, save_outputs, trace).write(report)
+        Saving(words.output_dir, words.save_outputs, words.trace).write(report)
     else:
         report = team.report(report)
-        written = (save_outputs, trace) if first else (None, None)
-        Saving(team.folder(output_dir), *written).write(report)
+        written = (words.save_outputs, words.trace) if team.first else (None, None)
+        Saving(team.folder(words.output_dir), *written).write(report)
         team.leave()
-    show_run(output, report, error, samples, cold)
+    show_run(output, report, error, words.samples, cold)
+
+
+def _work(words: Words, settings: dict[str, Any], loop: dict[str, Any], team: Team | None) -> Work:
+    """What is to run, and what its results are held against; of the ranks the first compares and writes."""
+    options = GraphOptions(words.file, words.dim, allow_external_data=words.allow_external_data)
+    first, pairs, bundle = team is None or team.first, words.input or (), words.inputs
+    if team is not None:
+        pairs, bundle = team.words(pairs), None if bundle is None else team.path(bundle)
+    expectation = Expectation(words.expected if first else None, words.rtol, words.atol, words.equal_nan)
+    nodes = NodeComparison(words.compare_with, expectation, model_file(options))
+    nodes.check()
+    parameters = ParameterFiles(words.load_parameters, words.save_parameters if first else None)
+    settings = settings | {"dims": dims_to_bind(options)}
+    return Work(options, pairs, bundle, settings, loop, expectation, parameters, nodes, team)
+
+
+def _several(words: Words, output: Output, limit: float | None, settings: dict[str, Any], loop: dict[str, Any]) -> None:
+    """Several graphs in one session."""
+    from kgrun.cli import several
+
+    watchdog.supervise(limit, json=words.json, crashes=_on_cpu(words.device))
+    files = [words.file, *words.more]
+    work = several.SeveralWork(files, words.allow_external_data, words.input or (), words.inputs, settings, loop)
+    several.execute(work, output, words.output_dir, words.save_outputs, words.samples)
+
+
+def _sweep(words: Words, output: Output, limit: float | None, settings: dict[str, Any], loop: dict[str, Any]) -> None:
+    """One graph at several sizes."""
+    from kgrun.cli import sweep
+
+    sizes = sweep.parse_sweep(words.sweep)
+    watchdog.supervise(limit, json=words.json, crashes=_on_cpu(words.device))
+    graph = GraphOptions(words.file, allow_external_data=words.allow_external_data)
+    work = sweep.SweepWork(graph, words.input or (), words.inputs, sizes, settings, loop)
+    sweep.execute(work, output, words.samples, words.verbose)
 
 
 def _on_cpu(device: str) -> bool:

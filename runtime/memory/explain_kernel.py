@@ -21,6 +21,7 @@ from kgrun.runtime.program import (
     Pointer,
     Program,
     Step,
+    Transfer,
     Value,
     Work,
 )
@@ -196,8 +197,19 @@ def _explain_step(index: PlanIndex, node: BoundNode, step: Step) -> StepExplanat
 
 
 def _kind(work: Work) -> str:
-    names = {Launch: "launch", HostCall: "host function", LibraryCall: "library call", Clear: "clear", Copy: "copy"}
-    return names[type(work)]
+    match work:
+        case Launch():
+            return "launch"
+        case HostCall():
+            return "host function"
+        case LibraryCall():
+            return "library call"
+        case Clear():
+            return "clear"
+        case Copy():
+            return "copy"
+        case Transfer(direction):
+            return "copy from the host" if direction == "in" else "copy to the host"
 
 
 def _code(work: Work) -> str | None:

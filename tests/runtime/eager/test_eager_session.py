@@ -265,3 +265,14 @@ def test_arguments_of_planned_runs_are_noted_where_they_mean_nothing() -> None:
         assert "W-TIMING" in [warning.code for warning in report.warnings]
         with pytest.raises(TypeError):
             session.run(itertions=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("data", [{"init": {"integers": [0, 2]}}, {"role": "constant", "value": 9}])
+def test_data_that_no_host_has_room_for_are_refused_before_they_are_made(data: dict[str, Any]) -> None:
+    wide = tensor("input", [3, 2**61], "int64") | data
+    with (
+        pytest.raises(DoesNotFit) as caught,
+        open_session(graph([node("n", ["x"], ["y"], op="NonZero")], {"x": wide}, ["y"]), device="cpu") as session,
+    ):
+        session.run()
+    assert (caught.value.code, str(caught.value.where)) == ("KG402", "tensors.x")

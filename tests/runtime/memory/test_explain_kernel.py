@@ -9,6 +9,7 @@ import pytest
 from kgrun.graphs.errors import UsageError
 from kgrun.runtime.memory.explain_kernel import explain_kernel
 from kgrun.runtime.memory.explain_values import value_text
+from kgrun.runtime.planning import Planning
 from kgrun.runtime.program import Program
 from tests.plan_by_hand import plan_by_hand
 from tests.support import node, program, tensor
@@ -85,6 +86,15 @@ def test_host_function_arguments_have_roles() -> None:
         ("input 0", ("x",), "float32", (8,)),
         ("output 0", ("y",), "float32", (8,)),
     ]
+
+
+def test_S96_a_node_whose_output_leaves_for_the_host_names_the_copies() -> None:
+    made = program([node("a", ["x"], ["y"], op="Abs", offload=True)], {"x": tensor("input", [64], "float32")}, ["y"])
+    moved, plan = Planning().plan(made)
+    found = [step.work for step in explain_kernel(moved, plan, "a").steps]
+    assert found[0] == "launch"
+    assert set(found[1:]) <= {"copy to the host", "copy from the host"}
+    assert len(found) > 1
 
 
 def test_S41_a_forwarded_node_says_that_nothing_is_launched() -> None:
