@@ -242,9 +242,20 @@ def _granted(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClas
         if source is None:
             continue
         refusal = _refusal(bound, node, source, target.type.dtype, target.type.shape, classes)
+        refusal = refusal or _beside(bound, output, source, classes)
         classes.decisions.append(Decision(node.name, output, source, refusal is None, refusal or f"{source} dies here"))
         if refusal is None:
             return source
+    return None
+
+
+def _beside(bound: BoundGraph, output: str, source: str, classes: AliasClasses) -> str | None:
+    """What says that `output` is to stand beside a tensor that lives in the bytes of `source`, or None."""
+    members = classes.members[classes.owner[source]]
+    for group in bound.source.contiguous:
+        other = next((name for name in members if name in group), None) if output in group else None
+        if other is not None:
+            return f"{other} stands beside it in a contiguous group"
     return None
 
 

@@ -179,3 +179,17 @@ def test_members_of_a_group_that_share_their_bytes_are_refused() -> None:
     with pytest.raises(GraphError, match=r"'old' and 'a' of a contiguous group share their bytes \(view of a\)") as e:
         lower(bind(KernelGraph.model_validate(made)), "cpu")
     assert (e.value.code, str(e.value.where)) == ("KG355", "contiguous[0][1]")
+
+
+def test_kgrun_grants_no_bytes_to_a_tensor_that_is_to_stand_beside_them() -> None:
+    nodes = [
+        {"name": "first", "op": "Neg", "inputs": ["x"], "outputs": ["a"]},
+        {"name": "second", "op": "Relu", "inputs": ["a"], "outputs": ["b"]},
+        {"name": "third", "op": "Neg", "inputs": ["b"], "outputs": ["c"]},
+        {"name": "last", "op": "Neg", "inputs": ["c"], "outputs": ["y"]},
+    ]
+    made = {"kgrun": 1, "tensors": {"x": X}, "nodes": nodes, "outputs": ["y"], "contiguous": [["a", "c"]]}
+    program = lower(bind(KernelGraph.model_validate(made)), "cpu")
+    assert program.slots["a"] == program.slots["b"] != program.slots["c"]
+    assert program.groups == ((program.slots["a"].buffer, program.slots["c"].buffer),)
+    assert "a stands beside it in a contiguous group" in [d.reason for d in program.decisions if not d.granted]
