@@ -57,8 +57,6 @@ def guarded(words: Sequence[str], *, own_process: bool = False) -> int:
     """
     globals()["_words"] = tuple(words)
     if own_process:
-        from kgrun.cli import timeout
-
         timeout.own_process = True
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a name the terminal cannot show must not end the run
