@@ -1,4 +1,4 @@
-"""Rows of a GPU's cache over the fake driver, whose copies happen as late as they may; and the kernels themselves."""
+"""Rows of a GPU's cache over the fake driver, whose copies happen as late as they may."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from threading import Event, Thread, Timer
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ from kgrun.graphs.bind import bind
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime.devices import cuda_lane
 from kgrun.runtime.devices.cuda import CudaDevice
-from kgrun.runtime.embedding import direct_rows, lane_rows
+from kgrun.runtime.embedding import direct_rows
 from kgrun.runtime.embedding.cache import EmbeddingCache
 from kgrun.runtime.embedding.index import Block, Lookup, RowIndex
 from kgrun.runtime.lower import lower
@@ -322,97 +321,3 @@ def test_launches_stay_as_they_were_packed(device: CudaDevice, way: str) -> None
     # Rows in and out; or one for each of the blocks that lookups take in turn.
     assert len({launch[:6] for launch in driver.launches}) == (run.depth + 1 if way == "direct" else 2)
     assert way == "gathered" or len(driver.launches) == len(pairs)
-
-
-def test_S155_the_kernels_move_rows_of_every_width() -> None:
-    """rows.cu on the CPU."""
-    pytest.importorskip("llvmlite")
-    from kgrun.graphs.schema.graph import KernelGraph
-    from kgrun.runtime import Session
-
-    source = Path(lane_rows.__file__).with_name("rows.cu").read_text("utf-8")
-    generator = np.random.default_rng(4)
-    for unit, kind, dtype, units in (("uint4", 16, "float32", 1), ("unsigned char", 1, "uint8", 7)):
-        wide = units * kind // np.dtype(dtype).itemsize
-        cache, block = (generator.integers(0, 200, (n, wide)).astype(dtype) for n in (10, 6))
-        slots, count = generator.permutation(10)[:6].astype(np.int32), np.array([4], np.int32)
-        for entry in ("kg_rows_in", "kg_rows_out"):
-            target = "cache" if entry == "kg_rows_in" else "block"
-            tensors = {
-                name: {
-                    "role": "parameter" if name == target else "input",
-                    "dtype": str(a.dtype),
-                    "shape": list(a.shape),
-                }
-                for name, a in (("cache", cache), ("block", block), ("slots", slots), ("count", count))
-            }
-            tensors["after"] = {"dtype": dtype, "shape": tensors[target]["shape"]}
-            node = {
-                "name": "move", "kernel": "k", "inputs": ["cache", "block", "slots", "count"], "outputs": ["after"],
-                "inplace": {"after": target}, "args": ["cache", "block", "slots", "count", {"int32": units}],
-                "grid": [2], "block": [256],
-            }  # fmt: skip
-            graph = KernelGraph.model_validate(
-                {"kgrun": 1, "kernels": {"k": {"source": source.replace("UNIT unit", f"{unit} unit"), "entry": entry}},
-                 "tensors": tensors, "nodes": [node], "outputs": ["after"]}
-            )  # fmt: skip
-            values = {"cache": cache, "block": block, "slots": slots, "count": count}
-            with Session(graph, device="cpu", values=values) as session:
-                found = session.run(values).outputs["after"]
-            wanted = {"cache": cache, "block": block}[target].copy()
-            if target == "cache":
-                wanted[slots[:4]] = block[:4]
-            else:
-                wanted[:4] = cache[slots[:4]]
-            assert (found == wanted).all(), (unit, entry)
-
-
-@pytest.mark.parametrize(("unit", "dtype", "units"), [("uint4", "float32", 40), ("unsigned char", "uint8", 7)])
-@pytest.mark.parametrize("updated", [0, 1])
-def test_S155_a_kernel_exchanges_rows_of_every_width(unit: str, dtype: str, units: int, updated: int) -> None:
-    """kg_rows_exchange on the CPU: 20 slots, 3 of 33 missing rows into fresh ones, hits of 5 slots before them."""
-    pytest.importorskip("llvmlite")
-    from kgrun.graphs.schema.graph import KernelGraph
-    from kgrun.runtime import Session
-
-    source = Path(lane_rows.__file__).with_name("rows.cu").read_text("utf-8").replace("UNIT unit", f"{unit} unit")
-    generator = np.random.default_rng(4)
-    wide = units * (4 if dtype == "float32" else 1)
-    values = {
-        "cache": generator.integers(1, 200, (41, wide)).astype(dtype),
-        "table": generator.integers(1, 200, (90, wide)).astype(dtype),
-        "counts": np.array([33, 5, 3, 6, 1, 0, 0, 0]),
-        "missing": generator.permutation(45)[:33],
-        "used": generator.permutation(40)[:38],
-        "evicted": 45 + generator.permutation(45)[:30],
-        "found": generator.integers(-1, 40, 77),
-        "ids": np.zeros(77, np.int64),
-    }
-    tensors: dict[str, Any] = {
-        name: {"role": "parameter" if name in ("cache", "table", "ids") else "input", "dtype": str(a.dtype)}
-        | {"shape": list(a.shape)}
-        for name, a in values.items()
-    }
-    changed = {"cache2": "cache", "table2": "table", "ids2": "ids"}
-    node = {
-        "name": "move", "kernel": "k", "inputs": list(values), "outputs": list(changed), "inplace": changed,
-        "args": [*values, {"int32": units}, {"int32": 40}, {"int32": updated}, {"int32": 2 * 77}],
-        "grid": [3], "block": [256],
-    }  # fmt: skip
-    graph = KernelGraph.model_validate(
-        {"kgrun": 1, "kernels": {"k": {"source": source, "entry": "kg_rows_exchange"}}, "nodes": [node],
-         "tensors": tensors | {new: tensors[old] | {"role": None} for new, old in changed.items()},
-         "outputs": list(changed)}
-    )  # fmt: skip
-    given = {name: array.copy() for name, array in values.items()}
-    with Session(graph, device="cpu", values=given) as session:
-        found = session.run(given, iterations=1, warmup=0).outputs
-    cache, table = values["cache"].copy(), values["table"].copy()
-    places = values["used"][5:]
-    if updated:
-        table[values["evicted"]] = cache[places[3:]]
-        cache[40] = 0
-    cache[places] = values["table"][values["missing"]]
-    assert (found["cache2"] == cache).all()
-    assert (found["table2"] == table).all()
-    assert (found["ids2"] == values["found"]).all()

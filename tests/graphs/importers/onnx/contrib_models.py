@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kgrun.graphs.errors import GraphError
 from kgrun.graphs.importers.onnx import onnx_graph
 
 from .models import Array, run
@@ -33,6 +34,13 @@ class Case:
     outputs: int = 1
     domain: str = "com.microsoft"
     valid: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+def refused(folder: Path, case: Case, message: str) -> None:
+    """The import of the case's model ends with `message`."""
+    save(folder / "m.onnx", case)
+    with pytest.raises(GraphError, match=message):
+        onnx_graph(folder / "m.onnx")
 
 
 def save(path: Path, case: Case) -> dict[str, Array]:

@@ -26,6 +26,12 @@ def scale(number: float) -> Array:
     return np.array(number, np.float32)
 
 
+def of_bytes(op: str, result: float) -> Case:
+    """An operator on two quantised operands; `result` is the scale of what it gives."""
+    left, right = [BYTES, scale(0.1), np.array(128, U8)], [BYTES[::-1].copy(), scale(0.2), np.array(100, U8)]
+    return Case(op, [*left, *right, scale(result), np.array(110, U8)], {})
+
+
 CASES: dict[str, Case] = {
     "Gelu": Case("Gelu", [X], {}),
     "BiasGelu": Case("BiasGelu", [X, floats(6, seed=2)], {}),
@@ -66,34 +72,8 @@ CASES: dict[str, Case] = {
         [BYTES, WHOLE, scale(0.05), scale(0.02), np.array(120, U8), np.array(0, I8)],
         {},
     ),
-    "QLinearAdd": Case(
-        "QLinearAdd",
-        [
-            BYTES,
-            scale(0.1),
-            np.array(128, U8),
-            BYTES[::-1].copy(),
-            scale(0.2),
-            np.array(100, U8),
-            scale(0.3),
-            np.array(110, U8),
-        ],
-        {},
-    ),
-    "QLinearMul": Case(
-        "QLinearMul",
-        [
-            BYTES,
-            scale(0.1),
-            np.array(128, U8),
-            BYTES[::-1].copy(),
-            scale(0.2),
-            np.array(100, U8),
-            scale(2.0),
-            np.array(110, U8),
-        ],
-        {},
-    ),
+    "QLinearAdd": of_bytes("QLinearAdd", 0.3),
+    "QLinearMul": of_bytes("QLinearMul", 2.0),
     "QLinearSigmoid": Case(
         "QLinearSigmoid",
         [BYTES, scale(0.1), np.array(128, U8), scale(1 / 256), np.array(0, U8)],
