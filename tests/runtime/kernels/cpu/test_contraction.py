@@ -9,7 +9,7 @@ import pytest
 
 from kgrun.graphs.operators import infer
 from kgrun.graphs.operators.base import InferenceError, TensorType
-from tests.runtime.kernels.cpu.test_cpu_kernels import run
+from tests.runtime.kernels.cpu.calls import run
 
 Shapes = tuple[tuple[int, ...], ...]
 

@@ -13,7 +13,7 @@ from kgrun.graphs.operators import infer
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime import Session
 from kgrun.runtime.kernels.base import KernelCall, cpu_kernel, cuda_kernel
-from tests.runtime.kernels.cpu.test_cpu_kernels import call_of, run
+from tests.runtime.kernels.cpu.calls import call_of, run
 from tests.support import graph, node, tensor
 
 Array = np.ndarray[Any, Any]

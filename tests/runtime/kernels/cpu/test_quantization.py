@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import infer
 from kgrun.graphs.operators.base import TensorType
-from tests.runtime.kernels.cpu.test_cpu_kernels import run
+from tests.runtime.kernels.cpu.calls import run
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(3)

@@ -12,7 +12,7 @@ from kgrun.graphs.operators import infer
 from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.operators.random_values import mixed
 from kgrun.runtime.kernels.base import cpu_kernel
-from tests.runtime.kernels.cpu.test_cpu_kernels import run
+from tests.runtime.kernels.cpu.calls import run
 
 Array = np.ndarray[Any, Any]
 MANY = 200_000

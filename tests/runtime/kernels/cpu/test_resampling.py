@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kgrun.graphs.operators import infer
 from kgrun.graphs.operators.base import InferenceError, TensorType
-from tests.runtime.kernels.cpu.test_cpu_kernels import run
+from tests.runtime.kernels.cpu.calls import run
 
 TRANSFORMS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kgrun.graphs.errors import GraphError
-from tests.runtime.kernels.cpu.test_cpu_kernels import run
+from tests.runtime.kernels.cpu.calls import run
 
 RNG = np.random.default_rng(3)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgrun.graphs.operators.base import InferenceError
-from tests.runtime.kernels.cpu.test_cpu_kernels import run
+from tests.runtime.kernels.cpu.calls import run
 
 NUMBERS = st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0, np.inf, -np.inf, np.nan])
 

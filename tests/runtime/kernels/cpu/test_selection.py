@@ -13,7 +13,7 @@ from kgrun.graphs.errors import DeviceUnavailable
 from kgrun.graphs.operators import all_schemas, infer
 from kgrun.graphs.operators.base import TensorType
 from kgrun.runtime.kernels.base import cuda_kernel, dynamic_kernel
-from tests.runtime.kernels.cpu.test_cpu_kernels import dtype_of, run, typed
+from tests.runtime.kernels.cpu.calls import dtype_of, run, typed
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgrun.graphs.errors import GraphError
-from tests.runtime.kernels.cpu.test_cpu_kernels import run, window_cases
+from tests.runtime.kernels.cpu.calls import run
+from tests.runtime.kernels.cpu.test_windows import window_cases
 
 
 @settings(max_examples=60, deadline=None)
