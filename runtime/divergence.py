@@ -7,13 +7,13 @@ CPU, ONNX Runtime on the model, or arrays from a file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kgrun.graphs.errors import DeviceUnavailable, UsageError
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.dump.writer import After, dump_points
 from kgrun.runtime.execute import run_observed
@@ -164,6 +164,7 @@ def onnxruntime_reference(model: Path, given: Mapping[str, Array], names: Sequen
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.x64quantprecision", "1")  # else some processors add bytes up in 16 bits
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
     try:
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
