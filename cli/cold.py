@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.entry import STARTED
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.runtime.report import RunReport

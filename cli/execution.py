@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from kgrun.cli.output import Output
 from kgrun.cli.parameters import NO_FILES, ParameterFiles
 from kgrun.cli.ranks import Team, at_rank
 from kgrun.graphs.errors import KgrunError
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph

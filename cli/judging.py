@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.checks import without_result
 from kgrun.graphs.errors import CheckFailed, GraphError, KgrunError, UsageError
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.graphs.bound import BoundGraph

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.values import parse_dims
 from kgrun.graphs.load.kinds import is_onnx
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,13 +7,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from kgrun.cli import timeout
 from kgrun.cli.boundary import Finished, all_errors, print_error, to_json_text, write_stdout
 from kgrun.graphs.errors import KgrunError, UsageError
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.termination import unwound
 
 Document = dict[str, Any]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,6 +15,7 @@ from kgrun.cli.progress import phase
 from kgrun.cli.render.documents import planner_rows
 from kgrun.cli.render.planners import planner_sections
 from kgrun.graphs.errors import DoesNotFit, GraphError, InternalError, Place, UsageError
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.version import __version__
 
 if TYPE_CHECKING:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.aftermath import tracing
 from kgrun.graphs.bound import Warning
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kgrun.cli import timeout
 from kgrun.cli.output import write_text
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.cli.render.memory_map import MemoryMap

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from kgrun.cli import timeout as watchdog
 from kgrun.cli.load import GraphOptions, read_graph
 from kgrun.cli.output import Output
 from kgrun.graphs.errors import UsageError
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.cli.render.table import Table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli import interrupts
@@ -13,6 +12,7 @@ from kgrun.cli.load import GraphOptions, read_graph
 from kgrun.cli.output import Output
 from kgrun.cli.values import parse_dims
 from kgrun.graphs.errors import UsageError
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.cli.render.table import Table

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.errors import PathPart
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.names import COMMUNICATING
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph, QueueSpec

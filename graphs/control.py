@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.operators.base import Attribute
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import GraphBody, KernelGraph

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from kgrun.graphs.records import dataclass
 
 _SIZED = 4  # the record's payload follows; other formats hold two bytes in place
 _KPARAM_INFO = 0x17

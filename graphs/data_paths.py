@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from kgrun.graphs.errors import GraphError
+from kgrun.graphs.records import dataclass
 
 _WITH_KEY = re.compile(r"(?P<file>.+?\.(?P<form>npz|safetensors|onnx))#(?P<key>.+)", re.IGNORECASE | re.DOTALL)
 _ENDINGS = (".npy", ".npz", ".safetensors", ".onnx")

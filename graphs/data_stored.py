@@ -7,7 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +17,7 @@ import numpy as np
 from kgrun.graphs.data_arrays import Array, DType, numpy_dtype
 from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.errors import GraphError, KgrunError, did_you_mean
+from kgrun.graphs.records import dataclass
 
 # The type names of the safetensors format.
 SAFETENSORS = {

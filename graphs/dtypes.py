@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from kgrun.graphs.records import dataclass
 
 DTypeName = Literal[
     "float64",

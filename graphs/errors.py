@@ -19,8 +19,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import ClassVar, Self
+
+from kgrun.graphs.records import dataclass
 
 PathPart = str | int
 

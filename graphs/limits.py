@@ -6,9 +6,10 @@ Figures: CUDA C++ Programming Guide, appendix "Compute Capabilities".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kgrun.graphs.errors import PathPart, UsageError, did_you_mean
+from kgrun.graphs.records import dataclass
 
 KIB = 1024
 DEFAULT_ARCH = "sm_90"

@@ -18,7 +18,6 @@ def balance(
     start_ns: int = 0,
     ramp_ns: int = 0,
     run_ns: int = 0,
-    least_ns: int = 0,
 ) -> Balance | None:
     """The account of a run; None where a step was not timed.
 
@@ -29,7 +28,6 @@ def balance(
     Args:
         after: for each step the earlier steps it waits for.
         run_ns: of all steps in a row, measured without what comes before the first; 0 where that was not measured.
-        least_ns: of the shortest run there is; what a shorter one lacks to it counts as its start.
     """
     times = [step.times.median for step in steps if step.times is not None]
     if not times or len(times) != len(steps):
@@ -39,7 +37,6 @@ def balance(
     for part, before in zip(parts, after, strict=True):
         ends.append(part + max((ends[i] for i in before), default=0))
     between = run_ns - sum(parts) if run_ns else 0
-    start_ns = max(start_ns, least_ns - sum(parts) - between)
     in_a_row = start_ns + sum(parts) + between
     longest = in_a_row if max(ends) == sum(parts) else min(start_ns + max(ends), in_a_row)
     slack = max(round(WITHIN * total_ns), LEAST_NS)

@@ -74,7 +74,10 @@ class LoadedProgram:
         self._early = early if early is not None else {}
         self.upload = Transfer(0, 0)
         self.not_replayed: str | None = None
+        self.prepared: list[PreparedStep] = []
         with ExitStack() as undo:
+            # Transfers hold pinned memory, which only the context's own thread can give back: not the collector's.
+            undo.callback(self.prepared.clear)
             spend = phases or Phases()
             with spend("allocate"):
                 self._regions = Regions(device, plan, undo, arena)
@@ -85,9 +88,9 @@ class LoadedProgram:
             with spend("compile"):
                 self._prepare_all(allow_skip)
             with spend("load"):
-                self.prepared: list[PreparedStep] = [self._prepare(step, allow_skip) for step in program.steps]
+                self.prepared.extend(self._prepare(step, allow_skip) for step in program.steps)
                 if tell is not None and device.info.kind == "cpu":
-                    self.prepared = told_steps(program, self.prepared, tell)
+                    self.prepared[:] = told_steps(program, self.prepared, tell)
             with spend("capture"):
                 replay = self._capture(undo) if graph_replay else None
             if not graph_replay:
@@ -96,6 +99,7 @@ class LoadedProgram:
             again, once = repeats(program)
             self.feed.attach(program, self.address, self.host.writer)
             self.runner = Runner(device, program.steps, self.prepared, replay, snapshot, again, once, self.feed)
+            undo.callback(self.runner.close)
             self._undo = undo.pop_all()
 
     def address(self, pointer: Pointer) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
+from typing import Any
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.devices.base import Device, PreparedStep, Replay, StepTimes, Timing, TimingMethod
 from kgrun.runtime.execute import Observer, StepTimer, run_observed
 from kgrun.runtime.nvtx_ranges import ranged
@@ -20,6 +23,7 @@ _STABLE_WITHIN = 0.02
 _STABLE_RUNS = 5
 _MAX_WARMUP = 50
 _MAX_WARMUP_SECONDS = 2.0
+_UNDER_WAY = 2  # runs that have been issued when the next one is, where batches take their places in line
 _NOTHING: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
@@ -52,8 +56,9 @@ class Measured:
 
     Attributes:
         issued: what the host took to start each whole run.
+        wall_ns: by the host's clock, all whole runs with what lies between them.
         floors: by method, what it says of a step that does nothing.
-        ramp_ns, start_ns, run_ns, least_ns: as `StepTimes` has them.
+        ramp_ns, start_ns, run_ns: as `StepTimes` has them.
         cold: whether the cache was in fact emptied.
         states: of the GPU, before and after the whole runs.
         notes: why a method was not used.
@@ -65,14 +70,19 @@ class Measured:
     timeline: list[tuple[int, int, int]] = field(default_factory=list)
     warmup: int = 0
     issued: list[int] = field(default_factory=list)
+    wall_ns: int = 0
     floors: dict[str, int] = field(default_factory=dict)
     ramp_ns: int = 0
     start_ns: int = 0
     run_ns: int = 0
-    least_ns: int = 0
     cold: bool = False
     states: list[GpuState] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def issue_ns(self) -> int | None:
+        """The median of `issued`; None where runs are the host's own work."""
+        return sorted(self.issued)[len(self.issued) // 2] if self.issued else None
 
 
 class Runner:
@@ -104,6 +114,10 @@ class Runner:
         self._feed = feed or Feed()
         self._restore: Callable[[], None] | None = None
         self._dirty = False
+
+    def close(self) -> None:
+        """Let go of the steps; nothing runs any more."""
+        self._start = _closed
 
     def issue(self) -> None:
         """Start one whole run; it may still be going on when this returns."""
@@ -171,20 +185,24 @@ class Runner:
         self.restore()
 
     def _one(self, result: Measured | None = None) -> int:
-        """Nanoseconds of one whole run, and, where it counts, what the host took to start it."""
+        """Nanoseconds of one whole run."""
+        return self.device.elapsed_ns(*self._begin(result))
+
+    def _begin(self, result: Measured | None) -> tuple[Any, Any]:
+        """Start a whole run; the marks before and after it. Where it counts, so does what the host took to start it."""
         if result is not None and result.cold:
             self.device.flush_cache()
+        elif result is not None and result.samples and not self._feed.in_line:
+            self.device.hold()  # steps were timed: so is the run, and the host's part apart from it
         start = self.device.record()
         before = time.perf_counter_ns()
         self.issue()
         issued = time.perf_counter_ns() - before
         end = self.device.record()
         if result is not None:
-            self._feed.ahead()
-        took = self.device.elapsed_ns(start, end)
-        if result is not None:
             result.issued.append(issued)
-        return took
+            self._feed.ahead()
+        return start, end
 
     def _time_steps(self, amount: Amount, observers: Sequence[Observer], result: Measured) -> None:
         """Time every step: one run with marks and observers, then the device's own method, then marks for the rest."""
@@ -212,7 +230,6 @@ class Runner:
         result.methods = [step.method for step in self.prepared]
         if better is not None:
             result.ramp_ns, result.start_ns, result.run_ns = better.ramp_ns, better.start_ns, better.run_ns
-            result.least_ns = better.least_ns
             result.notes.extend(better.notes)
             for index, times in enumerate(better.samples):
                 if times:
@@ -225,7 +242,9 @@ class Runner:
         self, amount: Amount, result: Measured, watchers: Sequence[Observer], before_last: Callable[[], None] | None
     ) -> None:
         deadline = None if amount.duration is None else time.monotonic() + amount.duration
-        done = 0
+        under_way: deque[tuple[Any, Any]] = deque()
+        most = _UNDER_WAY if self._feed.in_line else 0
+        done, started = 0, time.perf_counter_ns()
         while (done < amount.iterations) if deadline is None else (done == 0 or time.monotonic() < deadline):
             if done and (amount.to_end or deadline is not None) and not self._feed.more():
                 break
@@ -239,8 +258,16 @@ class Runner:
                 run_observed(self.device, self.steps, self.prepared, watchers)
                 result.totals.append(self.device.elapsed_ns(start, self.device.record()))
             else:
-                result.totals.append(self._one(result))
+                under_way.append(self._begin(result))
+                if len(under_way) > most:
+                    result.totals.append(self.device.elapsed_ns(*under_way.popleft()))
+        result.totals.extend(self.device.elapsed_ns(*marks) for marks in under_way)
         self.device.synchronize()
+        result.wall_ns = time.perf_counter_ns() - started
+
+
+def _closed() -> None:
+    raise RuntimeError("the program was closed")
 
 
 class _Flush:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kgrun.graphs.errors import DoesNotFit, UsageError
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.offload.marks import marked_tensors
 from kgrun.runtime.memory.plan import plan_memory
 from kgrun.runtime.memory.plan_types import MemoryPlan

@@ -7,12 +7,12 @@ outputs). Planner, execute loop, timing, dump and checks read steps and buffers 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, Dim3, Warning
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

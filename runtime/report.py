@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import Dim3, Warning
 from kgrun.graphs.errors import Place
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.devices.base import DeviceInfo
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
@@ -223,6 +224,7 @@ class RunReport:
         floors_ns: by method, what it says of a step that does nothing.
         cache: "hot", or "cold" where the cache was emptied before everything that was timed.
         issue_ns: median time that the host took to start a whole run; None where a run is the host's own work.
+        wall_ns: by the host's clock, all whole runs with what lies between them, batches put in place say.
         balance: how steps and runs add up; None where steps were not timed.
         gpu_states: what the sensors said before and after the measured runs; empty without sensors.
         roofline: peak rates measured on this device; None where that was not asked for or not possible.
@@ -256,6 +258,7 @@ class RunReport:
     floors_ns: dict[str, int] = field(default_factory=dict)
     cache: str = "hot"
     issue_ns: int | None = None
+    wall_ns: int = 0
     balance: Balance | None = None
     gpu_states: tuple[GpuState, ...] = ()
     roofline: Roofline | None = None

@@ -120,8 +120,7 @@ class Session:
         share: Sharing | None = None,
         queues: Mapping[str, Any] | None = None,
     ) -> None:
-        self.seed = seed
-        self._given: dict[str, Array] = dict(values or {})
+        self.seed, self._given = seed, dict(values or {})
         self._sync_each, self._tell, self._phases = sync_each, tell, Phases(tell)
         self._graph_replay, self._allow_skip = graph_replay and not checks and not sync_each, allow_skip
         with ExitStack() as undo:
@@ -328,9 +327,10 @@ class Session:
             warnings=tuple(warnings),
             phases_ns=dict(self._phases.spent),
             total_samples=tuple(measured.totals),
-            floors_ns=dict(measured.floors),
+            floors_ns=measured.floors,
             cache="cold" if measured.cold else "hot",
-            issue_ns=sorted(measured.issued)[len(measured.issued) // 2] if measured.issued else None,
+            issue_ns=measured.issue_ns,
+            wall_ns=measured.wall_ns,
             gpu_states=tuple(measured.states),
             not_replayed=loaded.not_replayed,
             streams=self.stream_choice,

@@ -52,7 +52,7 @@ def _balanced(report: RunReport, measured: Measured) -> RunReport:
         return report
     if report.not_replayed is None:
         after = dependencies(plan_streams(report.program))
-        costs = {name: getattr(measured, name) for name in ("start_ns", "ramp_ns", "run_ns", "least_ns")}
+        costs = {name: getattr(measured, name) for name in ("start_ns", "ramp_ns", "run_ns")}
     else:
         after = [[i - 1] if i else [] for i in range(len(report.steps))]
         costs = {}

@@ -8,8 +8,8 @@ waits (S88). Order is kept in vector clocks, one entry a stream (Fidge 1988, Mat
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.program import Program, Step
 
 

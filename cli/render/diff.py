@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.documents import warning_rows
 from kgrun.cli.render.table import Table
 from kgrun.cli.render.text import bytes_text, time_text
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.version import __version__
 from kgrun.runtime.diff import Difference, Report, Row, Verdict
 

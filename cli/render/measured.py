@@ -22,6 +22,9 @@ def measured_lines(report: RunReport) -> Iterator[str]:
         if floor:
             yield f"  floor        {method}: {time_text(floor)} for a kernel that does nothing{few}"
     yield from _start_lines(report)
+    if report.queues and report.iterations and report.wall_ns:
+        each = report.wall_ns // report.iterations
+        yield f"  in a row     {time_text(each)} a run with what lies between, {1e9 / each:,.1f} runs a second"
     if report.cache == "cold":
         yield "  cache        emptied before every run and every kernel timed; its time is taken off"
     yield from _streams_lines(report)
@@ -106,6 +109,7 @@ def measured_members(report: RunReport) -> Row:
     return {
         "cache": report.cache,
         "issue_ns": report.issue_ns,
+        "wall_ns": report.wall_ns,
         "floors_ns": dict(report.floors_ns),
         "balance": members(report.balance) if report.balance is not None else None,
         "not_replayed": report.not_replayed,

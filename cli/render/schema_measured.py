@@ -59,6 +59,7 @@ COLD = record(
 MEASURED: dict[str, Schema] = {
     "cache": _said({"enum": ["hot", "cold"]}, "cold: emptied before everything that was timed"),
     "issue_ns": _said(maybe(COUNT), "median time that the host took to start a run"),
+    "wall_ns": _said(COUNT, "by the host's clock, all whole runs with what lies between them"),
     "floors_ns": _said(mapping(COUNT), "by method, what it says of a kernel that does nothing"),
     "balance": _said(maybe(BALANCE), "how kernels and runs add up"),
     "not_replayed": _said(maybe(STRING), "why kernels were launched one by one; null: they ran as one CUDA graph"),

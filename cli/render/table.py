@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.text import pad, printable, width
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.cli.output import Output

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from kgrun.graphs.bind.presets import inplace_of
 from kgrun.graphs.control import captured
 from kgrun.graphs.errors import GraphError, did_you_mean
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.schema.graph import KernelGraph
 
 

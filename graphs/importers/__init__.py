@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.load.kinds import is_onnx
+from kgrun.graphs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from kgrun.graphs.records import dataclass
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(([^)]*)\)([^{]*)\{")

@@ -7,7 +7,6 @@ NAME.ttir and more. One such folder can be given, or a folder of them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from kgrun.graphs.importers.triton_ir import IrArgument, ir_arguments
 from kgrun.graphs.load.document import Document
 from kgrun.graphs.load.json_text import read_json
 from kgrun.graphs.load.source import decode
+from kgrun.graphs.records import dataclass
 
 _DEPTH = 3  # folders of hashes lie in the cache's folder, or in one of it
 _SCRATCH = ("global_scratch_size", "profile_scratch_size")  # each, where it stands, is one more pointer

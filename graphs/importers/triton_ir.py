@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from kgrun.graphs.records import dataclass
 
 _FUNCTION = re.compile(r"tt\.func\s+(?:public\s+)?@([\w$.]+)\s*\(")
 _ARGUMENT = re.compile(r"%([\w$.]+)\s*:\s*(!?[\w.]+(?:<[^<>]*(?:<[^<>]*>[^<>]*)*>)?)")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kgrun.graphs.errors import GraphError, PathPart, Place
+from kgrun.graphs.records import dataclass
 
 Path = tuple[PathPart, ...]
 Spot = tuple[int, int]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,6 +13,7 @@ from kgrun.graphs.load.document import Document, Path
 from kgrun.graphs.load.limits import MAX_FAULTS
 from kgrun.graphs.load.schema_paths import Annotations, keys, step, tagged
 from kgrun.graphs.load.schema_words import described, expectation, message
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.schema.graph import KernelGraph
 
 _FOREIGN = (

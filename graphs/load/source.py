@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from kgrun.graphs.errors import GraphError, Place, did_you_mean
 from kgrun.graphs.load.kinds import binary_kind, help_for, text_kind
 from kgrun.graphs.load.limits import MAX_BYTES
+from kgrun.graphs.records import dataclass
 
 Format = Literal["json", "yaml"]
 STDIN = "<stdin>"

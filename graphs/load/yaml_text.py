@@ -7,7 +7,7 @@ can exhaust anything, and every key and value has its place.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 import yaml
@@ -25,6 +25,7 @@ from kgrun.graphs.load.document import (
 )
 from kgrun.graphs.load.limits import MAX_ALIASED_VALUES, MAX_DEPTH, MAX_VALUES
 from kgrun.graphs.load.yaml_scalars import NotFinite, plain_scalar
+from kgrun.graphs.records import dataclass
 
 # libyaml's parser where PyYAML was built with it: some ten times as fast, the same events.
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

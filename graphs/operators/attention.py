@@ -8,12 +8,12 @@ Softmax is computed in float32 (float64 for float64), whatever `softmax_precisio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 
 from kgrun.graphs.dtypes import NUMBERS, WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.shapes import Shape, broadcast_shape, like, needs_dtype, same_dtype
+from kgrun.graphs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, Literal, NoReturn
 
 from kgrun.graphs.dtypes import DTYPES, ONNX_DTYPES, itemsize
 from kgrun.graphs.errors import GraphError, PathPart, did_you_mean
+from kgrun.graphs.records import dataclass
 
 # "number" is any scalar, "nan", "inf" and "-inf" included; "dtype" a name of DTYPES or ONNX's number for it.
 AttributeKind = Literal["int", "float", "string", "ints", "floats", "strings", "number", "numbers", "dtype"]

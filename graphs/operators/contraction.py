@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
 from math import prod
 
 from kgrun.graphs.dtypes import NUMBERS, WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.shapes import same_dtype
+from kgrun.graphs.records import dataclass
 
 _MANY = 2**31 - 1
 

@@ -5,12 +5,12 @@ CausalConvWithState and LinearAttention give, besides their result, the state th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 
 from kgrun.graphs.dtypes import WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.shapes import like, needs_dtype, same_dtype
+from kgrun.graphs.records import dataclass
 
 _NARROW = WIDE_FLOATS - {"float64"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
@@ -19,6 +18,7 @@ from kgrun.graphs.operators.shapes import (
     same_dtype,
     strides_of,
 )
+from kgrun.graphs.records import dataclass
 
 _INDEX = frozenset({"int32", "int64"})
 _MANY = 2**31 - 1

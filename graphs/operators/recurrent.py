@@ -6,11 +6,10 @@ and h in ONNX's formulas.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kgrun.graphs.dtypes import WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.shapes import Shape, needs_dtype, same_dtype
+from kgrun.graphs.records import dataclass
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}

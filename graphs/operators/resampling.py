@@ -6,12 +6,12 @@ floor(x) on, with weights `filter((tap - x) · stretch)`. Axes are independent o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import floor, isclose
 
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.shapes import Shape, counted_axes, like, needs_dtype
+from kgrun.graphs.records import dataclass
 
 _TRANSFORMS = (
     "half_pixel",

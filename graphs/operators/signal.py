@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from kgrun.graphs.dtypes import NUMBERS, ONNX_DTYPES, WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.known import LIMIT, with_value
 from kgrun.graphs.operators.shapes import needs_dtype, same_dtype
+from kgrun.graphs.records import dataclass
 
 _INDEX = frozenset({"int32", "int64"})
 

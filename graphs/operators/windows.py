@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kgrun.graphs.operators.base import Attribute, OpCall
 from kgrun.graphs.operators.shapes import Shape
+from kgrun.graphs.records import dataclass
 
 WINDOW_ATTRIBUTES = {
     "auto_pad": Attribute("string", "NOTSET", choices=("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")),

@@ -26,7 +26,7 @@ class Collective(Record):
     contiguous: bool = Field(True, description="inputs, and outputs, each packed side by side (S57)")
 
 
-DEFAULT_COLLECTIVE = Collective.model_validate({})
+DEFAULT_COLLECTIVE = Collective.model_construct()  # its defaults, without building what checks it
 
 
 class NodeCommon(Record):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from kgrun.graphs.bound import (
     Argument,
@@ -16,6 +15,7 @@ from kgrun.graphs.bound import (
 )
 from kgrun.graphs.dtypes import DTYPES, VECTORS, itemsize
 from kgrun.graphs.errors import GraphError, PathPart
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.compile.signature import ParamInfo
 
 _POINTER_BYTES = 8

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from kgrun.graphs.bound import Dim3
 from kgrun.graphs.errors import CheckFailed, Place
+from kgrun.graphs.records import dataclass
 
 _CODES = {
     "bounds": "KG810",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.errors import DeviceFault, Place
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.checks.findings import Finding, Other
 from kgrun.runtime.checks.operands import Operand, element_text, launch_operands
 from kgrun.runtime.checks.places import source_place

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kgrun.graphs.errors import UsageError, did_you_mean
+from kgrun.graphs.records import dataclass
 
 # What each check finds. The first four follow every access of a custom kernel, which only the CPU device can.
 CHECKS = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kgrun.graphs.bound import BoundNode, TensorArgument, WorkspaceArgument
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.program import Launch, Pointer, Program, Step
 
 

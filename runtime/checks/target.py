@@ -7,11 +7,12 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, Warning
 from kgrun.graphs.errors import CompileError, GraphError, KgrunError
 from kgrun.graphs.limits import check_launch, limits_of
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.checks.arguments import argument_faults, c_type, element_warnings
 from kgrun.runtime.checks.places import in_users_files
 from kgrun.runtime.compile.signature import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kgrun.graphs.errors import UsageError
+from kgrun.graphs.records import dataclass
 
 STORE, TOKEN, LIMIT = "KGRUN_RANK_STORE", "KGRUN_RANK_TOKEN", "KGRUN_RANK_LIMIT"  # `kgrun execute --ranks` sets them
 # Rank, size, rank on its host. torchrun's come first: who sets them inside an MPI job means them. SLURM's are those

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median_low
 from typing import Any
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.collectives.lowering import ENGINES
 from kgrun.runtime.program import LibraryCall, Program, Step
 from kgrun.runtime.report import RunReport

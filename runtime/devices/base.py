@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kgrun.graphs.bound import Warning
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.host_memory import HostMemory
 from kgrun.runtime.program import Pointer, Step
 
@@ -108,7 +109,6 @@ class StepTimes:
         ramp_ns: of each time, the part that a step before it would hide in a run.
         start_ns: what a whole run takes before its first step.
         run_ns: what all steps take in a row, among runs of the same; 0 where that was not measured.
-        least_ns: what the shortest run takes: one that ends before the host has asked for its end.
         notes: why another method was used than the one asked for.
     """
 
@@ -118,7 +118,6 @@ class StepTimes:
     ramp_ns: int = 0
     start_ns: int = 0
     run_ns: int = 0
-    least_ns: int = 0
     notes: Sequence[str] = ()
 
 
@@ -251,6 +250,10 @@ class Device(Protocol):
 
     def marks_floor(self) -> int:
         """Nanoseconds that marks say of a step that does nothing."""
+        ...
+
+    def hold(self) -> None:
+        """Have the device wait a moment before what is issued next, so that this need not wait for the host."""
         ...
 
     def flush_cache(self) -> bool:

@@ -149,6 +149,9 @@ class CpuDevice:
         """What two readings of the host clock are apart: the median of some."""
         return sorted(-time.perf_counter_ns() + time.perf_counter_ns() for _ in range(31))[15]
 
+    def hold(self) -> None:
+        """Nothing: steps here are the host's own work."""
+
     def flush_cache(self) -> bool:
         """False: the caches of a host are not emptied."""
         return False

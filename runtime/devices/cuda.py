@@ -177,6 +177,10 @@ class CudaDevice:
         """What an event pair says of an empty kernel."""
         return self._timing_of().marks_floor()
 
+    def hold(self) -> None:
+        """A kernel that turns for a moment."""
+        self._timing_of().hold()
+
     def flush_cache(self) -> bool:
         """Write more than the cache holds, in order with steps."""
         self._timing_of().flush_cache()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kgrun.graphs.cubin import Parameter, read_cubin
 from kgrun.graphs.errors import CompileError, KgrunError, did_you_mean
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.compile.nvrtc import Compiled, compile_cuda
 from kgrun.runtime.devices.cuda_driver import Driver, FunctionFacts, LoadFailed
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate

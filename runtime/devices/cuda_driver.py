@@ -12,12 +12,12 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kgrun.graphs.bound import Dim3
 from kgrun.graphs.errors import DeviceUnavailable, UsageError
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.devices.base import Replay
 
 if TYPE_CHECKING:

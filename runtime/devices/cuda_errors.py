@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kgrun.graphs.errors import CompileError, DeviceFault, DoesNotFit, KgrunError
+from kgrun.graphs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 from kgrun.runtime.devices.base import PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_cupti import Unavailable, kernel_times
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared
-from kgrun.runtime.devices.cuda_timing import LaunchCosts, launch_costs, least_run, time_steps
+from kgrun.runtime.devices.cuda_timing import LaunchCosts, launch_costs, time_steps
 from kgrun.runtime.program import KernelCode
 
 if TYPE_CHECKING:
     from kgrun.runtime.devices.cuda import CudaDevice
 
-_EMPTY = KernelCode('extern "C" __global__ void empty() {}', None, "cuda", "kgrun:empty.cu", "empty")
+_SOURCE = """
+extern "C" __global__ void empty() {}
+extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles;); }
+"""
+_HOLD_CYCLES = 40_000  # about 20 µs: longer than the host takes to issue two marks and a replay
 _LEAST_CACHE = 32 << 20  # where the driver does not say how large the cache is
 _FLOOR_RUNS = 15
 
@@ -27,9 +31,9 @@ class CudaTiming:
         self._device = device
         self._costs: LaunchCosts | None = None
         self._marks_floor: int | None = None
-        self._least = 0
         self._scratch: int | None = None
         self._empty: Callable[[], Any] | None = None
+        self._hold: Callable[[], Any] | None = None
 
     # What cuda_timing.GraphTimer asks for
 
@@ -45,7 +49,8 @@ class CudaTiming:
         return DeviceReplay(device, replay, [])
 
     def timed(self, replay: DeviceReplay) -> int:
-        """Nanoseconds of one replay."""
+        """Nanoseconds of one replay, none of them spent waiting for the host."""
+        self.hold()
         start = self._device.record()
         replay.launch()
         return self._device.elapsed_ns(start, self._device.record())
@@ -60,7 +65,6 @@ class CudaTiming:
         calls = [step.raw for step in steps]
         if self._costs is None:
             self._costs = launch_costs(self, self._empty_call())
-            self._least = least_run(self, self._empty_call())
         if timing.cold:
             self._make_scratch()
         notes = []
@@ -71,7 +75,7 @@ class CudaTiming:
                 notes.append(f"no times by CUPTI: {reason}; graphs of repeats are used")
         on_host = frozenset(i for i, step in enumerate(steps) if step.method == ON_HOST)
         found = time_steps(self, calls, runs, self._costs, timing, self._flush, on_host)
-        return replace(found, notes=notes, least_ns=self._least)
+        return replace(found, notes=notes)
 
     def marks_floor(self) -> int:
         """What an event pair says of an empty kernel."""
@@ -84,6 +88,12 @@ class CudaTiming:
                 times.append(device.elapsed_ns(start, device.record()))
             self._marks_floor = sorted(times)[_FLOOR_RUNS // 2]
         return self._marks_floor
+
+    def hold(self) -> None:
+        """A kernel that turns for a moment, while the host issues what is to come after it."""
+        if self._hold is None:
+            self._hold = self._launcher("hold", _HOLD_CYCLES.to_bytes(8, "little"))
+        self._device._guard("holding the device", self._hold)
 
     def flush_cache(self) -> None:
         """Write more than the cache holds, in order with steps."""
@@ -104,10 +114,13 @@ class CudaTiming:
 
     def _empty_call(self) -> Callable[[], Any]:
         if self._empty is None:
-            device = self._device
-            function = device._guard("loading a kernel", device.code.kernel, _EMPTY).function
-            self._empty = device.driver.launcher(function, (1, 1, 1), (32, 1, 1), b"", 0, None, False)
+            self._empty = self._launcher("empty")
         return self._empty
+
+    def _launcher(self, entry: str, packed: bytes = b"") -> Callable[[], Any]:
+        device, code = self._device, KernelCode(_SOURCE, None, "cuda", "kgrun:timing.cu", entry)
+        function = device._guard("loading a kernel", device.code.kernel, code).function
+        return device.driver.launcher(function, (1, 1, 1), (32, 1, 1), packed, 0, None, False)
 
     @property
     def _scratch_bytes(self) -> int:

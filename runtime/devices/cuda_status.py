@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from importlib import metadata
 from typing import NamedTuple
 
 from kgrun.graphs.errors import DeviceUnavailable
+from kgrun.graphs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

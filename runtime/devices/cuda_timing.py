@@ -6,6 +6,9 @@ once a device. t counts a step from the end of the one before it, so consecutive
 the part of the launch that is hidden by that overlap belongs to the step when it is looked at alone, so half an empty
 kernel's time is added. `benchmarks/timing_methods.py` compares this with events, CUPTI and ncu.
 
+What a run takes before its first step is a matter of its own steps too, whose code and arguments are to be had first.
+So it is found from chains of the whole run, a short one and a long one, as where the line through both begins.
+
 What has to come before each repeat (emptying the cache, clearing what the step adds to) is part of the graph, and the
 time of a graph of that alone is taken off.
 """
@@ -13,9 +16,9 @@ time of a graph of that alone is taken off.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.devices.base import StepTimes, Timing
 
 METHOD = "graph of repeats"
@@ -31,6 +34,7 @@ _LONG_NS = 5_000_000  # so long a step needs no repeats in a graph
 _MOST_NS = 500_000_000  # for one step, as long as it has a few runs
 _FEWEST_RUNS = 3
 _LEAST_RUNS = 5
+_FEW_ROWS = 2  # not one: that would be the run itself, and what is found from it could only agree with it
 _MOST_NODES = 4_096
 _RUNS_OF_ALL = 2_000
 _CALIBRATION_RUNS = 15
@@ -46,7 +50,7 @@ class GraphTimer(Protocol):
         ...
 
     def timed(self, replay: Any) -> int:
-        """Nanoseconds of one replay, by events around it."""
+        """Nanoseconds of one replay, by events around it; the host has issued both before the first is reached."""
         ...
 
 
@@ -70,11 +74,6 @@ def launch_costs(timer: GraphTimer, empty: Call) -> LaunchCosts:
     b = _median_replay(timer, [empty] * many, _CALIBRATION_RUNS)
     each = max((b - a) // (many - few), 0)
     return LaunchCosts(max(a - few * each, 0), each)
-
-
-def least_run(timer: GraphTimer, empty: Call) -> int:
-    """Nanoseconds of the shortest graph there is: one that ends before the host has asked for its end."""
-    return _median_replay(timer, [empty], _CALIBRATION_RUNS)
 
 
 def time_steps(
@@ -105,17 +104,26 @@ def time_steps(
         samples.append(_sample(timer, call, lead, runs, wanted, costs))
     methods = [METHOD if times else "" for times in samples]
     whole = bool(calls) and not (timing.cold or timing.once or on_host)
-    run_ns = _run(timer, calls, [times[len(times) // 2] for times in map(sorted, samples)], costs) if whole else 0
-    return StepTimes(samples, methods, costs.empty + costs.ramp, costs.ramp, costs.graph, run_ns)
+    once = sum(sorted(times)[len(times) // 2] for times in samples if times)
+    run_ns, start_ns = _in_a_row(timer, calls, once, costs) if whole else (0, costs.graph)
+    return StepTimes(samples, methods, costs.empty + costs.ramp, costs.ramp, start_ns, run_ns)
 
 
-def _run(timer: GraphTimer, calls: Sequence[Call], times: Sequence[int], costs: LaunchCosts) -> int:
-    """Nanoseconds of all calls in a row, among repeats of the same: cache and code are as a run finds them."""
-    once = max(sum(times), 1)
-    least = 1 if once > _LONG_NS else _LEAST_REPEATS
-    repeats = max(min(max(least, _WANTED_NS // once), _MOST_REPEATS, _MOST_NODES // len(calls)), 1)
-    runs = min(_CALIBRATION_RUNS, max(_FEWEST_RUNS, _MOST_NS // (once * repeats)))
-    return max(_median_replay(timer, list(calls) * repeats, runs) - costs.graph, 0) // repeats
+def _in_a_row(timer: GraphTimer, calls: Sequence[Call], once: int, costs: LaunchCosts) -> tuple[int, int]:
+    """Nanoseconds of all calls in a row, and before the first of them, from replays of many such rows and of a few.
+
+    Cache and code are as a run finds them. A long run is its own row: what comes before it does not matter.
+
+    Args:
+        once: about what a row takes.
+    """
+    if once > _LONG_NS or len(calls) * _LEAST_REPEATS > _MOST_NODES:
+        return max(_median_replay(timer, calls, _FEWEST_RUNS) - costs.graph, 0), costs.graph
+    many = max(min(_WANTED_NS // max(once, 1), _MOST_REPEATS, _MOST_NODES // len(calls)), _LEAST_REPEATS)
+    runs = min(_CALIBRATION_RUNS, max(_FEWEST_RUNS, _MOST_NS // max(once * many, 1)))
+    few_ns, many_ns = (_median_replay(timer, list(calls) * rows, runs) for rows in (_FEW_ROWS, many))
+    each = max(many_ns - few_ns, 0) / (many - _FEW_ROWS)
+    return round(each), max(round(few_ns - _FEW_ROWS * each), 0)
 
 
 def _sample(

@@ -6,10 +6,12 @@ import importlib
 import os
 import platform
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
+
+from kgrun.graphs.records import dataclass
 
 Status = Literal["ok", "missing", "broken"]
 

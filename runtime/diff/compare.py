@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from kgrun.graphs.bound import Warning
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.diff.document import KernelRow, Report
 from kgrun.runtime.diff.match import Pair, match_kernels
 from kgrun.runtime.diff.rows import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kgrun.graphs.errors import GraphError, Place
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.report import TimeStats
 
 MAX_BYTES = 1 << 30

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 from typing import Literal
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.diff.document import KernelRow, Times
 from kgrun.runtime.diff.noise import FEWEST, p_longer, stands_apart, unsteadiness
 

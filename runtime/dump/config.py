@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from kgrun.graphs.errors import GraphError, KgrunError, PathPart, did_you_mean
 from kgrun.graphs.load.document import Document
 from kgrun.graphs.load.json_text import read_json
 from kgrun.graphs.load.source import decode, read_source
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.dump.iterations import Iterations, parse_iterations
 
 ALL = "all"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from kgrun.graphs.errors import UsageError
+from kgrun.graphs.records import dataclass
 
 _ITEM = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 

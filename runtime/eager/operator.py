@@ -7,10 +7,10 @@ print(report.outputs["y0"], report.total)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.dtypes import DTYPES
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.schema.graph import KernelGraph
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from kgrun.graphs.bound import BoundCache, BoundGraph
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.errors import KgrunError
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.embedding.index import Lookup, RowIndex
 from kgrun.runtime.embedding.rows import HostRows, Rows
 from kgrun.runtime.embedding.tables import open_table

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from kgrun.graphs.bound import BoundCache, BoundTable
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.errors import DoesNotFit, KgrunError
 from kgrun.graphs.operators.base import TensorType
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.embedding.index import Block, Lookup
 from kgrun.runtime.embedding.moves import exchange_step, fixed, row_bytes
 from kgrun.runtime.host_copies import HostCopies
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 SHARE = 0.25  # of the host's free memory that tables may take for good
+_UNDER_WAY = 3  # batches back from the last that was issued: runs and rows that may still be under way
 _WARPS, _BLOCKS = 8, 264  # rows that a block moves at once, and most blocks: two an SM hide the bus
 
 
@@ -138,12 +139,12 @@ class DirectRows:
         """They are taken in turn; the device was through with it long ago, unless it is far behind.
 
         Asking the driver gives the interpreter away, and takes long to get it back. So it is asked about as late a
-        batch as is over in all likelihood, the last but one: whoever waits for each run has waited for that batch's.
+        batch as is over in all likelihood: no more than a few runs are ever under way.
         Its mark is set next for batch `number` or a later one, so that it means this one still.
         """
         turn, before = number % len(self._blocks), number - len(self._blocks)
         if before > self._through:
-            last = max(before, self._issued - 1)
+            last = max(before, self._issued - _UNDER_WAY)
             self._lane.wait(self._read[last % len(self._blocks)])
             self._through = last
         self._numbers[turn] = number

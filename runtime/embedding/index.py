@@ -9,12 +9,13 @@ compiled call without the interpreter's lock, or passes of numpy that give the s
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from kgrun.graphs.errors import DoesNotFit
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.hostloops import native
 
 Array = np.ndarray[Any, Any]

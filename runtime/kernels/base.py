@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kgrun.graphs.bound import Dim3
 from kgrun.graphs.errors import DeviceUnavailable
 from kgrun.graphs.operators import all_schemas
 from kgrun.graphs.operators.base import OpCall
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.program import KernelCode, Value
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, NullArgument, ScalarArgument, TensorArgument
 from kgrun.graphs.operators.names import COLLECTIVES
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.lower.sources import KernelSources
 from kgrun.runtime.program import (
     ArrayRef,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kgrun.graphs.errors import InternalError, UsageError
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.packing.problem import Problem
 from kgrun.runtime.memory.solve import TooLarge, solve
 from kgrun.runtime.program import Program

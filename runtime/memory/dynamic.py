@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kgrun.graphs.errors import InternalError
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.alignment import ALIGNMENT, Padding, held_bytes
 from kgrun.runtime.memory.lifetimes import Lifetimes
 from kgrun.runtime.memory.packing import Group, Packing, PackOptions, Problem, peak_section, verify

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kgrun.graphs.bound import BoundTensor
 from kgrun.graphs.errors import UsageError, did_you_mean
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.explain_index import PlanIndex, StepRef
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.program import Buffer, Decision, MemoryClass, Pointer, Program

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.program import Buffer, Program, Step
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kgrun.graphs.bound import BoundNode, Dim3, ScalarArgument, TensorArgument
 from kgrun.graphs.errors import UsageError, did_you_mean
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.explain_index import BufferRef, PlanIndex, StepRef, named
 from kgrun.runtime.memory.explain_values import value_text
 from kgrun.runtime.memory.plan_types import MemoryPlan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.explain_index import PlanIndex, StepRef
 from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.program import Program

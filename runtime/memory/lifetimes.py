@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.program import Program
 
 

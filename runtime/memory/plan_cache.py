@@ -13,10 +13,10 @@ import os
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.packing.problem import Problem
 from kgrun.runtime.memory.packing.result import Packing, PackOptions
 from kgrun.runtime.memory.packing.verify import verify

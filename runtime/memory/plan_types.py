@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.alignment import ALIGNMENT
 from kgrun.runtime.program import MemoryClass
 

@@ -25,7 +25,13 @@ def no_writer(buffer: int) -> None:
 
 
 class Feed:
-    """Nothing to feed: what a graph without queues has, and what the others share."""
+    """Nothing to feed: what a graph without queues has, and what the others share.
+
+    Attributes:
+        in_line: whether a batch takes its place in the order of the steps, while earlier runs may still go on.
+    """
+
+    in_line = False
 
     def attach(self, program: Program, address: Callable[[Pointer], int], writer: Writers = no_writer) -> None:
         """The program that will run, where its buffers lie, and what writes those that are on the host meanwhile."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import BoundQueue
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.embedding.cache import EmbeddingCache
 from kgrun.runtime.queues.ring import Ring
 from kgrun.runtime.queues.settings import QueueSettings

@@ -85,6 +85,7 @@ class GraphFeed(Feed):
             fed.writers = {i: write for i, write in writers if write is not None}
             fed.targets = {i: address(slot) for i, slot in slots.items() if i not in fed.writers}
             fed.moved = {i: at for i, at in fed.targets.items() if i not in fed.caches}
+        self.in_line = all(fed.lane is not None and not fed.writers for fed in self._fed)
         self._primed = False
 
     def reload(self) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.host_copies import HostCopies
 
 Array = np.ndarray[Any, Any]

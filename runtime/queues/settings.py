@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kgrun.graphs.errors import UsageError, did_you_mean
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.schema.graph import KernelGraph, QueueSpec
 
 if TYPE_CHECKING:

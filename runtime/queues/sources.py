@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.operators.base import TensorType
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.queues.picked import Picked
 from kgrun.runtime.queues.settings import QueueSettings
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor
 from kgrun.graphs.data import parse_reference, save_npz, save_safetensors
 from kgrun.graphs.errors import KgrunError
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.host_data import host_array
 from kgrun.runtime.repro.slice import Document, set_data, touched
 

@@ -9,13 +9,14 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.data import file_name, save_bytes, save_npz
 from kgrun.graphs.errors import KgrunError, UsageError
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.termination import unwound
 from kgrun.runtime.program import Launch
 from kgrun.runtime.repro.arrays import LIMIT_BYTES, Array, Stored, store_arrays

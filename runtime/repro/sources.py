@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kgrun.graphs.bound import BoundGraph
 from kgrun.graphs.data_paths import inside
 from kgrun.graphs.errors import KgrunError
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.schema.kernels import KernelSpec
 from kgrun.runtime.compile.headers import included_files
 

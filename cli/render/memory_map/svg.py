@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from kgrun.cli.render.memory_map.coverage import axis_ticks, coverage
 from kgrun.cli.render.memory_map.data import CLASSES, Item, MemoryMap
 from kgrun.cli.render.memory_map.palette import DARK, LIGHT
 from kgrun.cli.render.text import bytes_text, count_text, percent
+from kgrun.graphs.records import dataclass
 
 LIMIT = 2000  # buffers drawn one by one
 _CELLS = (320, 160)  # of the shading

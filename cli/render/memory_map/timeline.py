@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from kgrun.cli.render.text import bytes_text, time_text
+from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
     from kgrun.runtime.memory.offload.records import Offload

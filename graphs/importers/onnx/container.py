@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from kgrun.graphs.data_onnx import SELF, Message, import_onnx, stored_tensor
 from kgrun.graphs.data_stored import StoredArray
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.importers.onnx.wire import skeleton
+from kgrun.graphs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

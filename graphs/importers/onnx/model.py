@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from kgrun.graphs.importers.onnx.values import Value
 from kgrun.graphs.importers.text import document_text
 from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.operators.known import LIMIT
+from kgrun.graphs.records import dataclass
 from kgrun.graphs.schema.graph import SCHEMA_ID
 
 if TYPE_CHECKING:

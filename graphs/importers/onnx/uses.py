@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from kgrun.graphs.importers.onnx.emitter import Emitter
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
 from kgrun.graphs.importers.onnx.values import Value, inline
 from kgrun.graphs.operators.base import Constant
+from kgrun.graphs.records import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.compile.ptx.flow import Flow, definitions, is_suspend, uses
 from kgrun.runtime.compile.ptx.quick_values import BOUNDS, CLAIM, CONFIRM, READERS
 from kgrun.runtime.compile.ptx.syntax import Instruction, parse_address

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.compile.ptx.flow import Flow, definitions, is_suspend
 from kgrun.runtime.compile.ptx.syntax import SIZES, Function, Instruction, parse_address, vector_elements
 

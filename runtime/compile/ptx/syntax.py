@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
+
+from kgrun.graphs.records import dataclass
 
 SIZES: dict[str, int] = {
     "pred": 1,

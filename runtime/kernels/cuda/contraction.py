@@ -8,13 +8,13 @@ input, diagonals, letters summed in one operand) runs through a kernel with a th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.contraction import equation
 from kgrun.graphs.operators.shapes import Shape, strides_of
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import ClearOperand, CopyOperand, KernelCall, LibraryRoutine, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     Arguments,

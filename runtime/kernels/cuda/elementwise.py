@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from kgrun.graphs.dtypes import itemsize
@@ -17,6 +16,7 @@ from kgrun.graphs.operators import all_schemas
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.scalar_code import operand_name, scalar_expression
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     c_type,

@@ -13,12 +13,12 @@ ONNX's node tests depend on both: their expected values are numpy's, and some th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.signal import Transform, transform_of
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand
 from kgrun.runtime.kernels.cuda.common import (
     MOST_BLOCKS,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import prod
+
+from kgrun.graphs.records import dataclass
 
 LARGEST_FACTOR = 97  # of a direct transform; beyond, three transforms of twice the length take fewer steps
 _TILE_BYTES = 32 << 10  # complex numbers of one block; a 16th more goes to padding, and 48 KiB need no permission

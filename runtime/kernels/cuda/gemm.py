@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kgrun.graphs.bound import Dim3
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.cuda.common import c_type, compute_type, cuda_file, prelude
 
 TENSOR_TYPES = ("float16", "bfloat16")

@@ -7,7 +7,6 @@ are computed in, so that halves are rounded once; sums of floats may then differ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from kgrun.graphs.dtypes import DTYPES, itemsize
@@ -15,6 +14,7 @@ from kgrun.graphs.operators import scalars
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.indexing import index_axis, nd_sizes, one_hot_axis
 from kgrun.graphs.operators.shapes import strides_of
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import CopyOperand, KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     Arguments,

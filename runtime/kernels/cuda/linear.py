@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -14,6 +13,7 @@ from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.linear import gemm_sizes
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import CopyOperand, KernelCall, LibraryRoutine, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     code,

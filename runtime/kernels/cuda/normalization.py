@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from kgrun.graphs.operators import all_schemas
@@ -12,6 +11,7 @@ from kgrun.graphs.operators.normalization import group_count, norm_axes, norm_ax
 from kgrun.graphs.operators.reduction import reduced_shape
 from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     Arguments,

@@ -5,13 +5,13 @@ are stored. Bytes are summed in int, float8 in float.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.quantization import FLOAT8, conv_operands, matmul_operands, quantized_window
 from kgrun.graphs.operators.shapes import broadcast_strides
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     c_type,

@@ -4,12 +4,11 @@ reset comes before the product). A warp computes the gates of one element of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.recurrent import GATES, Activation, Recurrence, recurrence
 from kgrun.graphs.operators.scalar_code import compute_dtype, literal
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     c_type,

@@ -7,7 +7,6 @@ results a second launch combines.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,6 +16,7 @@ from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.reduction import reduced_axes
 from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.shapes import strides_of
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import CopyOperand, KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
     BLOCK,

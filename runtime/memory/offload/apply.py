@@ -8,8 +8,9 @@ simulation, and the planner packs them like any others: an absence is a hole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.alignment import held_bytes
 from kgrun.runtime.memory.offload.records import Home, Move, Problem, Schedule, Stay, Tensor, TransferRow
 from kgrun.runtime.memory.offload.stays import stays

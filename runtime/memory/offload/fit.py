@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from kgrun.graphs.bound import Warning
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.offload.apply import Applied, apply
 from kgrun.runtime.memory.offload.choose import any_schedules, best_schedule, forced_gaps, seeds_choice
 from kgrun.runtime.memory.offload.infeasible import does_not_fit, floor

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.offload.records import Part, Problem, Schedule
 from kgrun.runtime.memory.offload.simulate import simulate
 from kgrun.runtime.memory.offload.stays import parts_of

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kgrun.graphs.errors import UsageError
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.offload.records import Rates
 from kgrun.runtime.program import Program, Transfer
 

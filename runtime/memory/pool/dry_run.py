@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from kgrun.graphs.records import dataclass
 from kgrun.runtime.memory.alignment import Padding, held_bytes
 from kgrun.runtime.memory.pool.best_fit import BestFitPool, Clock
 from kgrun.runtime.memory.pool.blocks import DryBlocks

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from kgrun.graphs.records import dataclass
 
 TOP_HOLDERS = 5
 
