@@ -3,6 +3,7 @@
     python benchmarks/embedding.py                                the CPU: 8 GiB, 2 % cached, 1,000 steps, all checked
     python benchmarks/embedding.py --gib 0.25 --steps 100         the same, small
     python benchmarks/embedding.py --device cuda --time           a GPU: a step against its bound, and every stage of it
+    python benchmarks/embedding.py --device cuda --time --layers 2 4 8 16      the same with more to compute
 
 Ids follow Zipf's law over all rows. Each step looks rows up, and adds one to each element of each row for each time its
 id stands in the batch; so values are whole numbers, and every lookup must agree exactly with indexing a whole table.
@@ -137,17 +138,11 @@ def _sum(total: dict[str, int] | None, report: Any) -> dict[str, int]:
 
 
 def timed(session: Session, steps: int) -> tuple[float, Any]:
-    """Seconds a step, and a report. Two fifths of the steps fill the cache, a fifth and two are timed.
-
-    What they differ by are steps alone: starting, downloading outputs and reporting take the same time in both.
-    """
-    part, took, report = max(steps // 5, 1), [0.0, 0.0], None
+    """Seconds a step by the host's clock, and a report. Two fifths of the steps fill the cache; the median of three."""
+    part = max(steps // 5, 1)
     session.run(iterations=2 * part, warmup=0, per_step=False)
-    for index in range(2):
-        started = time.perf_counter()
-        report = session.run(iterations=(index + 1) * part, warmup=0, per_step=False)
-        took[index] = time.perf_counter() - started
-    return (took[1] - took[0]) / part, report
+    reports = [session.run(iterations=part, warmup=0, per_step=False) for _ in range(3)]
+    return sorted(report.wall_ns for report in reports)[1] / 1e9 / part, reports[-1]
 
 
 def torch_seconds(ids: Array, vocabulary: int, width: int, layers: int, steps: int) -> float | None:
@@ -182,14 +177,17 @@ def torch_seconds(ids: Array, vocabulary: int, width: int, layers: int, steps: i
     return (time.perf_counter() - started) / max(len(batches) - steps // 10, 1)
 
 
-def time_steps(device: Device, folder: Path, given: argparse.Namespace, ids: Array, vocabulary: int, rows: int) -> None:
-    """Print a step's time, its bound and torch's."""
+def time_steps(
+    device: Device, folder: Path, given: argparse.Namespace, ids: Array, vocabulary: int, rows: int, layers: int
+) -> str:
+    """Print a step's time, its bound and torch's, and where it goes; returns a line of a table."""
     from embedding_parts import exchange_seconds, parts_of, show_lookups, show_stages
     from queues import bus_seconds
 
     width, batch, steps = given.width, given.batch, len(ids)
-    cached = make_graph(folder, batch, vocabulary, width, rows, given.layers)
-    plain = make_graph(folder, batch, rows + 1, width, None, given.layers)
+    cached = make_graph(folder, batch, vocabulary, width, rows, layers)
+    plain = make_graph(folder, batch, rows + 1, width, None, layers)
+    print(f"--- {layers} layers")
     started = time.perf_counter()
     with Session(cached, device=device, queues={"ids": QueueFeed(folder / "ids.npz", epochs=2)}) as session:
         opened = time.perf_counter() - started
@@ -224,9 +222,10 @@ def time_steps(device: Device, folder: Path, given: argparse.Namespace, ids: Arr
         f"{'compiled' if native.available() else 'numpy'} index"
     )
     show_lookups(ids, vocabulary, rows)
-    peer = torch_seconds(ids, vocabulary, width, given.layers, steps)
-    if peer is not None:
-        print(f"torch, table in pinned host memory: {peer * 1e3:.3f} ms a step, {peer / step:.2f} × kgrun's")
+    peer = torch_seconds(ids, vocabulary, width, layers, steps)
+    theirs = "-" if peer is None else f"{peer * 1e3:.3f}"
+    line = (layers, f"{step * 1e3:.3f}", f"{compute * 1e3:.3f}", f"{bus * 1e3:.3f}", f"{step / bound:.3f}", theirs)
+    return "| " + " | ".join(map(str, line)) + " |"
 
 
 def main(words: list[str] | None = None) -> int:
@@ -239,7 +238,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--cached", type=float, default=0.02, help="share of the rows that the device holds")
     parser.add_argument("--steps", type=int, default=1_000)
     parser.add_argument("--exponent", type=float, default=1.05, help="of Zipf's law")
-    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--layers", type=int, nargs="+", default=[2], help="products of matrices in a step")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--folder", help="where the table is made; a temporary folder otherwise")
     given = parser.parse_args(words)
@@ -255,14 +254,18 @@ def main(words: list[str] | None = None) -> int:
         print(f"{device.info.name}: {vocabulary:,} rows of {4 * given.width:,} bytes, {rows:,} cached; "
               f"{given.steps:,} steps of {given.batch:,} ids, {len(used):,} different")  # fmt: skip
         try:
-            graph = make_graph(folder, given.batch, vocabulary, given.width, rows, given.layers)
+            graph = make_graph(folder, given.batch, vocabulary, given.width, rows, given.layers[0])
             wrong, total = check(device, graph, ids, used, given.width)
             print(
                 f"wrong: {wrong} of {given.steps:,} steps; {100 * total['hits'] / total['lookups']:.1f} % hits, "
                 f"{total['loaded']:,} rows in, {total['evicted']:,} evicted, {total['written']:,} written home"
             )
             if given.time:
-                time_steps(device, folder, given, ids, vocabulary, rows)
+                table = [time_steps(device, folder, given, ids, vocabulary, rows, layers) for layers in given.layers]
+                print(
+                    "| layers | step ms | compute ms | bus ms | step ÷ bound | torch ms |", "| --- " * 6 + "|", sep="\n"
+                )
+                print(*table, sep="\n")
         finally:
             device.close()
     return int(wrong > 0)

@@ -72,12 +72,3 @@ def test_marks_that_make_steps_longer_are_called_by_their_name() -> None:
 @pytest.mark.parametrize("medians", [(), (10, None)])
 def test_no_account_of_what_was_not_timed(medians: Sequence[int | None]) -> None:
     assert balance(steps(*medians), 100, CHAIN[: len(medians)]) is None
-
-
-def test_what_a_run_lacks_to_the_shortest_there_is_counts_as_its_start() -> None:
-    found = balance(steps(2_500), 7_600, [[]], start_ns=1_900, ramp_ns=500, least_ns=7_500)
-    assert found is not None
-    assert (found.start_ns, found.expected_ns, found.difference_ns) == (5_500, 7_500, 100)
-    longer = balance(steps(20_500), 23_000, [[]], start_ns=1_900, ramp_ns=500, least_ns=7_500)
-    assert longer is not None
-    assert longer.start_ns == 1_900

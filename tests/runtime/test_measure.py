@@ -12,6 +12,8 @@ import pytest
 
 from kgrun.runtime.devices import cuda_measure
 from kgrun.runtime.devices.cuda import CudaDevice
+from kgrun.runtime.measure import Amount, Runner
+from kgrun.runtime.queues.base import Feed
 from kgrun.runtime.report import GpuState
 from kgrun.runtime.session import Session
 from tests.runtime.devices.fake_cuda_driver import FACTS, FakeDriver
@@ -124,3 +126,64 @@ def test_S141_profilers_get_a_range_a_run_and_a_step_where_nvtx_is_installed(
         assert [name for name in ranges if name in ("a", "b")] == ["a", "b"]
         assert ranges.count("kgrun run") >= 2
         assert ranges.count("end") == len(ranges) / 2
+
+
+class InLine(Feed):
+    """A feed whose batches take their places in line; it writes down what happens when."""
+
+    in_line = True
+
+    def __init__(self, happened: list[str]) -> None:
+        self.happened = happened
+
+    def next(self) -> None:
+        self.happened.append("next")
+
+    def ahead(self) -> None:
+        self.happened.append("ahead")
+
+
+def in_a_row(device: CudaDevice, monkeypatch: pytest.MonkeyPatch, feed: Feed | None, runs: int) -> list[str]:
+    happened: list[str] = feed.happened if isinstance(feed, InLine) else []
+    elapsed = device.elapsed_ns
+    monkeypatch.setattr(device, "elapsed_ns", lambda *marks: happened.append("wait") or elapsed(*marks))
+    monkeypatch.setattr(device, "hold", lambda: happened.append("hold"))
+    runner = Runner(device, [], [], feed=feed)
+    monkeypatch.setattr(runner, "issue", lambda: happened.append("run"))
+    measured = runner.measure(Amount(runs, warmup=0, per_step=False))
+    assert len(measured.totals) == len(measured.issued) == runs
+    assert measured.wall_ns > 0
+    return happened
+
+
+def test_runs_whose_batches_take_their_places_in_line_are_issued_ahead(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = ["next", "run", "ahead"]
+    expected = once * 3 + ["wait", *once, "wait", *once, "wait", "wait", "wait"]
+    assert in_a_row(device, monkeypatch, InLine([]), 5) == expected
+
+
+def test_other_runs_are_waited_for_one_by_one(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_a_row(device, monkeypatch, None, 3) == ["run", "wait"] * 3
+
+
+def test_a_run_whose_steps_were_timed_does_not_wait_for_the_host(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    monkeypatch.setattr(device, "hold", lambda: held.append(1))
+    with session(device) as opened:
+        opened.run(iterations=4, warmup=0, per_step=False)
+        assert held == []
+        opened.run(iterations=4, warmup=0, timing="events")
+        assert len(held) == 4
+
+
+def test_a_closed_program_lets_go_of_its_steps(device: CudaDevice) -> None:
+    opened = session(device)
+    loaded = opened.loaded
+    opened.close()
+    assert loaded.prepared == []
+    with pytest.raises(RuntimeError, match="closed"):
+        loaded.runner.issue()

@@ -77,6 +77,15 @@ def test_events_are_left_to_whoever_marks_steps(device: CudaDevice) -> None:
     assert device.marks_floor() == 1_000  # two marks of the fake clock
 
 
+def test_what_is_timed_does_not_wait_for_the_host(device: CudaDevice, driver: FakeDriver) -> None:
+    timing = device._timing_of()
+    replay = timing.chain([])
+    timing.timed(replay)
+    driver.calls.clear()
+    timing.timed(replay)
+    assert driver.calls == ["launch", "record", "record", "elapsed"]  # a kernel that turns for a moment comes first
+
+
 def test_a_step_on_the_host_runs_once_and_has_no_samples(device: CudaDevice) -> None:
     ran: list[int] = []
     host = Step(1, "host", 1, "op", "compute", HostCall(lambda *_: ran.append(1), (), ()), (), ())

@@ -218,11 +218,11 @@ def test_S155_a_block_is_written_again_only_when_the_device_is_through_with_it(d
     """Mostly nobody need ask the driver; where the device is far behind, the lookup waits for it."""
     table = np.random.default_rng(1).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
     pairs, api = batches(24, 4), cast(FakeLaneApi, cuda_lane._api())
-    run = Run(device, 10, table, [ids for ids, _ in pairs], update=False)
+    run = Run(device, 10, table, [ids for ids, _ in pairs], update=False, depth=8)
     for _ in pairs:  # the device does nothing until it is waited for: no run begins
         run.cache.place(run.there(1))
         run.taken += 1
-    assert way == "gathered" or 4 < api.calls.count("cuEventSynchronize") < 12
+    assert way == "gathered" or 1 < api.calls.count("cuEventSynchronize") < 6
     begin(run.driver)
     held = run.driver.view(run.place, (run.rows + 1) * ROW).view(np.float32).reshape(-1, WIDTH)
     assert (held[run.driver.view(run.ids, 8 * BATCH).view(np.int64)] == table[pairs[-1][0]]).all()
