@@ -1,10 +1,14 @@
 """Rows of a GPU's cache where the tables fit into pinned host memory: one kernel moves them, over the bus.
 
-Lookups lie in pinned memory too, and nothing is sent: between two runs, in the order of the steps, the kernel reads the
-lookup of the second, takes the rows out of the cache that leave and writes them to their tables, puts those in that are
-missing, and writes the indices where the graph reads ids. It is issued while the first run goes on, with arguments that
-were packed once; so the host does next to nothing between the runs, and the GPU what it does while the host issues the
-next. A row that leaves and comes back is whole, since all that is moved is moved in the order of the steps.
+Lookups lie in pinned memory too, and nothing is sent: the kernel reads a batch's lookup, takes the rows out of the
+cache that leave and writes them to their tables, puts those in that are missing, and fetches the batch's indices. It
+goes on beside the run of the batch before, on a lane, once the run before that has ended; only the indices are put
+where the graph reads ids between the two runs. So the bus is busy while the GPU computes.
+
+No row that the run uses may leave meanwhile. Those leave first that were used longest ago; so none that the batch
+before uses does as long as its rows and those of this batch fit into the cache together. Where they do not, or where
+ids lie outside the table, whose zeros an update may have written to, the kernel waits for the run's end. A row that
+leaves and comes back is whole, since a lane's kernels run in order.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ Array = np.ndarray[Any, Any]
 
 SHARE = 0.25  # of the host's free memory that tables may take for good
 _UNDER_WAY = 3  # batches back from the last that was issued: runs and rows that may still be under way
+_ALIGNMENT = 512
 _WARPS, _BLOCKS = 8, 264  # rows that a block moves at once, and most blocks: two an SM hide the bus
 
 
@@ -111,6 +116,12 @@ class DirectRows:
         self._blocks = [Block.over(memory, ids.size, dtype, turn) for turn, memory in enumerate(pinned.blocks)]
         self._read = [self._lane.new_mark() for _ in self._blocks]  # the device is through with it
         self._last = self._read[0]
+        # Each block's indices, on their way to where the graph reads them.
+        self._stride = -(-ids.nbytes // _ALIGNMENT) * _ALIGNMENT
+        self._staged = device.allocate(self._stride * len(self._blocks))
+        self._ids: int | None = None
+        self._free, self._ended = self._lane.new_mark(), self._lane.new_mark()
+        self._rows_before = 0  # that the batch before uses
         self._numbers = [-1] * len(self._blocks)  # of the batches in them
         self._issued = self._through = -1  # the last batch that the device was told to move, and is known to be through
         self._places: Mapping[str, int] = {}
@@ -118,7 +129,7 @@ class DirectRows:
 
     def attach(self, places: Mapping[str, int], ids: int | None) -> None:
         """Prepare the kernels for these addresses, and clear the caches."""
-        self._places = places
+        self._places, self._ids, self._rows_before = places, ids, 0
         self._moves = [[] for _ in self._blocks]
         at = Block.offsets(self._type.size)
         blocks = min(_BLOCKS, -(-min(self._type.size, self._cache.rows) // _WARPS))
@@ -126,14 +137,16 @@ class DirectRows:
             if table.name not in places:
                 continue
             self._device.fill(places[table.name], 0, (self._cache.rows + 1) * row_bytes(table))
-            words = 0 if ids is None else self._type.nbytes // 4
+            words = 0 if ids is None else self._type.nbytes // 4  # the first table's kernel fetches them
             for turn, moves in enumerate(self._moves):
                 start = self._pinned.address + turn * at["end"]
                 parts = {name: start + offset for name, offset in at.items()}
                 cached, home = places[table.name], self._pinned.tables[table.name]
-                step = exchange_step(table, cached, home, parts, ids or 0, words, self._cache.rows, blocks)
-                moves.append(self._device.prepare(step, fixed))
-            ids = None  # the first table's kernel moves them
+                staged = self._staged + turn * self._stride if words else 0
+                step = exchange_step(table, cached, home, parts, staged, words, self._cache.rows, blocks)
+                moves.append(self._lane.prepare(step, fixed))
+            ids = None
+        self._lane.mark_steps(self._free)
 
     def block(self, number: int) -> Block:
         """They are taken in turn; the device was through with it long ago, unless it is far behind.
@@ -151,16 +164,23 @@ class DirectRows:
         return self._blocks[turn]
 
     def move(self, lookup: Lookup) -> None:
-        """Issue a kernel for each table."""
-        turn = lookup.block.turn
-        for move in self._moves[turn]:
-            move.launch()
-        self._last = self._read[turn]
-        self._lane.mark_steps(self._last)
+        """Issue a kernel for each table, beside the run that goes on if it may be."""
+        turn, rows = lookup.block.turn, lookup.hit + lookup.missed
+        after = self._free
+        if lookup.outside or self._rows_before + rows > self._cache.rows:
+            after = self._ended
+            self._lane.mark_steps(after)
+        self._last, self._rows_before = self._read[turn], rows
+        self._lane.start(self._moves[turn], after, self._last)
         self._issued = self._numbers[turn]
 
     def put_ids(self, lookup: Lookup) -> None:
-        """Nothing: `move` has."""
+        """Move them in the order of the steps, once the rows are there; the runs before have then ended."""
+        turn = lookup.block.turn
+        self._lane.steps_wait(self._read[turn])
+        if self._ids is not None:
+            self._lane.move(self._ids, self._staged + turn * self._stride, self._type.nbytes)
+        self._lane.mark_steps(self._free)
 
     def settle(self) -> None:
         """Wait for the kernels."""
@@ -175,5 +195,6 @@ class DirectRows:
         with contextlib.suppress(KgrunError):  # a device that is lost, or closed, moves nothing
             self._device.synchronize()
         self._lane.close()
+        self._device.free(self._staged)
         self._device.host.drop(f"the tables of cache {self._cache.ids!r}")
         self._blocks.clear()

@@ -42,7 +42,7 @@ class Rows(Protocol):
         ...
 
     def put_ids(self, lookup: Lookup) -> None:
-        """Put the indices of cached rows where the graph reads ids, if `move` has not done it."""
+        """Put the indices of cached rows where the graph reads ids, in the order of the steps; `move` comes before."""
         ...
 
     def settle(self) -> None:

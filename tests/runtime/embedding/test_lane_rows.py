@@ -6,6 +6,7 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from threading import Event, Thread, Timer
 from typing import Any, cast
 
@@ -45,8 +46,8 @@ def device(way: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     api = FakeLaneApi(driver)
 
     def launch(symbol: str, grid: Any, block: Any, packed: bytes, shared: int) -> None:
-        if symbol == "kg_rows_exchange":  # as late as it may be: when somebody waits for it, or the run begins
-            api._pending[driver.stream].append(lambda: _exchange(driver, packed))
+        if symbol == "kg_rows_exchange":
+            _exchange(driver, packed)
         else:
             _launch(driver, symbol, packed)
 
@@ -121,6 +122,10 @@ class Run:
         self.cache.place(self.there(1))
         self.taken += 1
         begin(self.driver)
+        return self.compute(step)
+
+    def compute(self, step: Array) -> Array:
+        """What the steps of a run do."""
         held = self.driver.view(self.place, (self.rows + 1) * ROW).view(np.float32).reshape(-1, WIDTH)
         found = held[self.driver.view(self.ids, 8 * BATCH).view(np.int64)].copy()
         if self.update:
@@ -156,6 +161,41 @@ def test_S155_rows_come_and_go_in_the_order_of_the_steps(
     for address in (run.place, run.ids):
         device.free(address)
     assert device.memory_in_use() == 0
+
+
+@pytest.mark.parametrize("rows", [BATCH, 2 * BATCH - 1, 2 * BATCH, 40])
+@pytest.mark.parametrize("update", [True, False])
+@pytest.mark.parametrize("outside", [True, False])
+def test_S155_rows_move_beside_a_run_that_uses_none_of_them(
+    device: CudaDevice, way: str, rows: int, update: bool, outside: bool
+) -> None:
+    """Everything happens as early as it may: the lanes' work before the run that was issued before it."""
+    if way == "gathered":
+        pytest.skip("the host gathers; its kernels are steps")
+    table = np.random.default_rng(1).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
+    direct, pairs = Direct(table, update), batches(70, rows, outside=outside)
+    run, api = Run(device, rows, table, [ids for ids, _ in pairs], update), cast(FakeLaneApi, cuda_lane._api())
+    steps, found, moved = device.driver.stream, [], []
+
+    for ids, step in pairs:
+        run.cache.place(run.there(1))
+        run.taken += 1
+        api._pending[steps].append(lambda step=step: found.append(run.compute(step)))
+        if run.taken < len(pairs):
+            run.cache.move_ahead(run.there(1))
+        for stream in set(api._pending) - {steps}:
+            api._cuStreamSynchronize(stream)
+        moved.append(not found)  # the rows of the next batch are there, and this one's run is still to come
+        begin(run.driver)
+        assert (found.pop() == direct.run(ids, step)).all()
+    inside = [int(((ids >= 0) & (ids < VOCABULARY)).sum()) for ids, _ in pairs]
+    expected = sum(b == BATCH and a + b <= rows for a, b in pairwise(inside))
+    assert sum(moved[:-1]) == expected
+    assert expected or rows < 2 * BATCH
+    whole = run.cache.table("table")
+    assert whole is not None
+    assert (whole == direct.table).all()
+    run.cache.close()
 
 
 @pytest.mark.parametrize("seed", range(8))
