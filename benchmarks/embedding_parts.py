@@ -100,15 +100,16 @@ def show_lookups(ids: Array, vocabulary: int, rows: int) -> None:
 
 
 def exchange_seconds(session: Session, device: Device) -> float | None:
-    """Seconds on the device of the kernel between two runs; None where there is none. What is cached is lost."""
+    """Seconds on the device of the kernel that moves a step's rows; None without one. What is cached is lost."""
     feed: Any = session._feed
-    moves = getattr(next(iter(feed._fed[0].caches.values()))._rows, "_moves", None)
+    rows = next(iter(feed._fed[0].caches.values()))._rows
+    moves = getattr(rows, "_moves", None)
     if not isinstance(moves, list):
         return None
     device.synchronize()
     start = device.record()
     for _ in range(10):
         for some in moves:
-            for move in some:
-                move.launch()
+            rows._lane.start(some, None, rows._last)
+    rows._lane.steps_wait(rows._last)
     return device.elapsed_ns(start, device.record()) / 1e9 / (10 * len(moves))

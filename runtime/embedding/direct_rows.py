@@ -38,7 +38,6 @@ Array = np.ndarray[Any, Any]
 SHARE = 0.25  # of the host's free memory that tables may take for good
 _UNDER_WAY = 3  # batches back from the last that was issued: runs and rows that may still be under way
 _ALIGNMENT = 512
-_WARPS, _BLOCKS = 8, 264  # rows that a block moves at once, and most blocks: two an SM hide the bus
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,6 @@ class DirectRows:
         self._places, self._ids, self._rows_before = places, ids, 0
         self._moves = [[] for _ in self._blocks]
         at = Block.offsets(self._type.size)
-        blocks = min(_BLOCKS, -(-min(self._type.size, self._cache.rows) // _WARPS))
         for table in self._cache.tables:
             if table.name not in places:
                 continue
@@ -143,7 +141,7 @@ class DirectRows:
                 parts = {name: start + offset for name, offset in at.items()}
                 cached, home = places[table.name], self._pinned.tables[table.name]
                 staged = self._staged + turn * self._stride if words else 0
-                step = exchange_step(table, cached, home, parts, staged, words, self._cache.rows, blocks)
+                step = exchange_step(table, cached, home, parts, staged, words, self._cache.rows, self._type.size)
                 moves.append(self._lane.prepare(step, fixed))
             ids = None
         self._lane.mark_steps(self._free)

@@ -10,6 +10,8 @@ from kgrun.graphs.bound import BoundTable
 from kgrun.graphs.dtypes import itemsize
 from kgrun.runtime.program import KernelCode, Launch, Pointer, Step, Value
 
+# Each takes half an SM from the run beside it, and has 16 KiB of rows of 512 bytes on their way over the bus.
+_EXCHANGING = 4
 _UNITS = {16: "uint4", 8: "unsigned long long", 4: "unsigned int", 2: "unsigned short", 1: "unsigned char"}
 
 
@@ -30,7 +32,7 @@ def move_step(table: BoundTable, entry: str, addresses: tuple[int, int, int, int
 
 
 def exchange_step(
-    table: BoundTable, cache: int, home: int, block: Mapping[str, int], ids: int, words: int, rows: int, blocks: int
+    table: BoundTable, cache: int, home: int, block: Mapping[str, int], ids: int, words: int, rows: int, most: int
 ) -> Step:
     """A launch of kg_rows_exchange.
 
@@ -39,19 +41,20 @@ def exchange_step(
         block: addresses of a lookup's parts.
         ids: where the indices go; `words`, how many times four bytes they are, 0 for none.
         rows: of the cache.
-        blocks: of 8 rows at once.
+        most: numbers that a lookup has room for.
     """
     parts = (block[name] for name in ("counts", "missing", "used", "evicted", "found"))
     pointers = (Pointer(0, address) for address in (cache, home, *parts, ids))
-    numbers = (row_bytes(table) // _unit(table), rows, int(table.updated), words)
-    return _launch(table, "kg_rows_exchange", (*pointers, *map(_number, numbers)), blocks)
+    numbers = (row_bytes(table) // _unit(table), rows, int(table.updated), words, most)
+    blocks = min(_EXCHANGING, -(-min(most, rows) // 32))
+    return _launch(table, "kg_rows_exchange", (*pointers, *map(_number, numbers)), blocks, 1_024)
 
 
-def _launch(table: BoundTable, entry: str, args: tuple[Pointer | Value, ...], blocks: int) -> Step:
+def _launch(table: BoundTable, entry: str, args: tuple[Pointer | Value, ...], blocks: int, threads: int = 256) -> Step:
     source = Path(__file__).with_name("rows.cu").read_text("utf-8")
     source = source.replace("UNIT unit", f"{_UNITS[_unit(table)]} unit")
     code = KernelCode(source, None, "cuda", f"kgrun:{entry}.cu", entry)
-    work = Launch(code, args, (blocks, 1, 1), (256, 1, 1))
+    work = Launch(code, args, (blocks, 1, 1), (threads, 1, 1))
     return Step(0, f"{table.name}.{entry.removeprefix('kg_')}", 0, entry, "compute", work, (), ())
 
 

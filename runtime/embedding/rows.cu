@@ -19,45 +19,52 @@ extern "C" __global__ void kg_rows_out(const unit* cache, unit* block, const int
 }
 
 // All that a lookup asks for, over the bus and with no host in between: table, lookup (counts to found, as index.Block
-// has them) and ids' new values lie in host memory, which is read once and by as few requests as may be: a block takes
-// eight rows, whose numbers it reads together, and each warp one of them. Each answer of the bus is waited for once:
-// the rows' numbers come with the counts (a block of the lookup has numbers, if old ones, for each block of threads),
-// and what a row's slot and its former row are comes with the row. What leaves a slot is read before what enters it is
-// written, by the same thread; no row that leaves is one that comes. ids may be null, words then 0.
-extern "C" __global__ void kg_rows_exchange(unit* cache, unit* table, const long long* counts, const long long* missing,
-                                            const long long* used, const long long* evicted, const unsigned int* found,
-                                            unsigned int* ids, int units, int rows, int updated, int words) {
-    __shared__ long long count[5], comes[8], place[8], leaves[8];
-    const int t = threadIdx.x, lane = t % 32, warp = t / 32, first = blockIdx.x * 256 + t, threads = gridDim.x * 256;
-    const unsigned int word = first < words ? found[first] : 0;  // on its way while the rows are looked at
-    const long long start = blockIdx.x * 8LL;
-    if (t < 8) comes[t] = missing[start + t];
-    else if (t < 13) count[t - 8] = counts[t - 8];
+// has them) and ids' new values lie in host memory, which is read once. It runs beside the steps of a run, whose blocks
+// may just fill the GPU: so there are few blocks of many warps, each with a row on its way while it stores the one
+// before. The rows' numbers come with the counts, old ones where there are fewer; their slots and former rows come with
+// the first rows. What leaves a slot is read before what enters it is written, by the same thread; no row that leaves
+// is one that comes. ids may be null, words then 0; most is how many numbers a lookup has room for.
+#define THREADS 1024
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) kg_rows_exchange(
+    unit* cache, unit* table, const long long* counts, const long long* missing, const long long* used,
+    const long long* evicted, const unsigned int* found, unsigned int* ids, int units, int rows, int updated, int words,
+    int most) {
+    __shared__ long long comes[THREADS], place[THREADS], leaves[THREADS];
+    __shared__ int count[5];
+    const int t = threadIdx.x, lane = t % 32, warp = t / 32, first = blockIdx.x * THREADS + t;
+    const int threads = gridDim.x * THREADS, stride = gridDim.x * 32;
+    const unsigned int word = first < words ? found[first] : 0;
+    if (t < 5) count[t] = (int)counts[t];
+    int mine = blockIdx.x * 32 + warp * stride + lane;  // number `warp` of this block's groups of 32 rows
+    if (mine < most) comes[t] = missing[mine];
     __syncthreads();
-    const long long missed = count[0], hit = count[1], fresh = count[2], outside = count[4];
-    for (long long base = start; base < missed; base += gridDim.x * 8LL) {
-        const long long row = base + t % 8;
-        if (base > start) {
-            if (t < 8 && row < missed) comes[t] = missing[row];
+    const int missed = count[0], hit = count[1], fresh = count[2], outside = count[4];
+    for (int base = blockIdx.x * 32; base < missed; base += threads, mine += threads) {
+        if (base >= threads) {
+            if (mine < missed) comes[t] = missing[mine];
             __syncthreads();
         }
-        long long number = -1;
-        if (t < 8 && row < missed) number = used[hit + row];
-        else if (t >= 8 && t < 16 && updated && row < missed && row >= fresh) number = evicted[row - fresh];
-        const int moves = base + warp < missed;
-        const unit* from = table + (moves ? comes[warp] * units : 0);
-        unit value = {};
-        if (moves && lane < units) value = from[lane];
-        if (t < 8) place[t] = number;
-        else if (t < 16) leaves[t - 8] = number;
+        unit next = {};  // of the warp's row in the first group
+        if (base + warp < missed && lane < units) next = table[comes[warp] * units + lane];
+        long long slot = -1, home = -1;
+        if (mine < missed) {
+            slot = used[hit + mine];
+            if (updated && mine >= fresh) home = evicted[mine - fresh];
+        }
+        place[t] = slot;
+        leaves[t] = home;
         __syncthreads();
-        if (moves) {
-            unit* slot = cache + place[warp] * units;
-            unit* home = leaves[warp] < 0 ? 0 : table + leaves[warp] * units;
-            for (int i = lane; i < units; i += 32) {
-                if (i > lane) value = from[i];
-                if (home) home[i] = slot[i];
-                slot[i] = value;
+        for (int i = warp, row = base + warp; i < THREADS && row < missed; i += 32, row += stride) {
+            unit value = next;
+            const unit* from = table + comes[i] * units;
+            if (i + 32 < THREADS && row + stride < missed && lane < units) next = table[comes[i + 32] * units + lane];
+            unit* to = cache + place[i] * units;
+            unit* back = leaves[i] < 0 ? 0 : table + leaves[i] * units;
+            for (int k = lane; k < units; k += 32) {
+                if (k > lane) value = from[k];
+                if (back) back[k] = to[k];
+                to[k] = value;
             }
         }
         __syncthreads();

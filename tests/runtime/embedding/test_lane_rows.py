@@ -82,7 +82,8 @@ def _launch(driver: FakeDriver, symbol: str, packed: bytes) -> None:
 
 def _exchange(driver: FakeDriver, packed: bytes) -> None:
     """What rows.cu does between the cache and the table."""
-    cache, table, *parts, ids, units, rows, updated, words = struct.unpack("<8Q4i", packed[:80])
+    cache, table, *parts, ids, units, rows, updated, words, most = struct.unpack("<8Q5i", packed[:84])
+    assert most == BATCH
     assert units * 4 == ROW
     missed, hit, fresh, _, outside = _bytes(parts[0], 40).view(np.int64).tolist()
     missing, used, evicted = (_bytes(part, 8 * BATCH).view(np.int64) for part in parts[1:4])

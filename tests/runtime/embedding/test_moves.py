@@ -60,19 +60,24 @@ def test_S155_the_kernels_move_rows_of_every_width() -> None:
 
 @pytest.mark.parametrize(("unit", "dtype", "units"), [("uint4", "float32", 40), ("unsigned char", "uint8", 7)])
 @pytest.mark.parametrize("updated", [0, 1])
-def test_S155_a_kernel_exchanges_rows_of_every_width(unit: str, dtype: str, units: int, updated: int) -> None:
-    """kg_rows_exchange: 20 slots, 3 of 33 missing rows into fresh ones, hits of 5 slots before them."""
+@pytest.mark.parametrize(("missed", "blocks"), [(33, 1), (33, 3), (3_100, 2)])
+def test_S155_a_kernel_exchanges_rows_of_every_width(
+    unit: str, dtype: str, units: int, updated: int, missed: int, blocks: int
+) -> None:
+    """kg_rows_exchange: 3 of the missing rows into fresh slots, hits of 5 slots before them."""
     generator = np.random.default_rng(4)
     wide = units * (4 if dtype == "float32" else 1)
+    rows, vocabulary = missed + 7, 2 * missed + 20
+    rest = vocabulary // 2
     values = {
-        "cache": generator.integers(1, 200, (41, wide)).astype(dtype),
-        "table": generator.integers(1, 200, (90, wide)).astype(dtype),
-        "counts": np.array([33, 5, 3, 6, 1, 0, 0, 0]),
-        "missing": generator.permutation(45)[:33],
-        "used": generator.permutation(40)[:38],
-        "evicted": 45 + generator.permutation(45)[:30],
-        "found": generator.integers(-1, 40, 77),
-        "ids": np.zeros(77, np.int64),
+        "cache": generator.integers(1, 200, (rows + 1, wide)).astype(dtype),
+        "table": generator.integers(1, 200, (vocabulary, wide)).astype(dtype),
+        "counts": np.array([missed, 5, 3, 6, 1, 0, 0, 0]),
+        "missing": generator.permutation(rest)[:missed],
+        "used": generator.permutation(rows)[: missed + 5],
+        "evicted": rest + generator.permutation(vocabulary - rest)[: missed - 3],
+        "found": generator.integers(-1, rows, 2_077),
+        "ids": np.zeros(2_077, np.int64),
     }
     tensors: dict[str, Any] = {
         name: {"role": "parameter" if name in ("cache", "table", "ids") else "input", "dtype": str(a.dtype)}
@@ -80,10 +85,10 @@ def test_S155_a_kernel_exchanges_rows_of_every_width(unit: str, dtype: str, unit
         for name, a in values.items()
     }
     changed = {"cache2": "cache", "table2": "table", "ids2": "ids"}
+    numbers = [{"int32": number} for number in (units, rows, updated, 2 * 2_077, missed)]
     node = {
         "name": "move", "kernel": "k", "inputs": list(values), "outputs": list(changed), "inplace": changed,
-        "args": [*values, {"int32": units}, {"int32": 40}, {"int32": updated}, {"int32": 2 * 77}],
-        "grid": [3], "block": [256],
+        "args": [*values, *numbers], "grid": [blocks], "block": [1024],
     }  # fmt: skip
     graph = KernelGraph.model_validate(
         {"kgrun": 1, "kernels": {"k": kernel("kg_rows_exchange", unit)}, "nodes": [node],
@@ -97,7 +102,7 @@ def test_S155_a_kernel_exchanges_rows_of_every_width(unit: str, dtype: str, unit
     places = values["used"][5:]
     if updated:
         table[values["evicted"]] = cache[places[3:]]
-        cache[40] = 0
+        cache[rows] = 0
     cache[places] = values["table"][values["missing"]]
     assert (found["cache2"] == cache).all()
     assert (found["table2"] == table).all()
