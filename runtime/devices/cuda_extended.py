@@ -8,6 +8,7 @@ from typing import Any
 
 from kgrun.graphs.bound import Dim3
 from kgrun.runtime.devices.cuda_driver import DriverCallFailed
+from kgrun.runtime.devices.cuda_quick import failed, quick
 
 # cuda.h: CU_LAUNCH_PARAM_END, _BUFFER_POINTER, _BUFFER_SIZE
 _END, _BUFFER, _SIZE = 0, 1, 2
@@ -26,6 +27,12 @@ def extended_launcher(
     if function.shared:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _call("cuFuncSetAttribute", driver.cuFuncSetAttribute(handle, attribute, function.shared))
+    buffer = ctypes.create_string_buffer(packed, max(1, len(packed)))
+    size = ctypes.c_size_t(len(packed))
+    extra = (ctypes.c_void_p * 5)(_BUFFER, ctypes.addressof(buffer), _SIZE, ctypes.addressof(size), _END)
+    keep = (buffer, size, extra)
+    if cluster is None and not coop:
+        return _plain_launch(int(handle), grid, block, shared, stream, ctypes.addressof(extra), keep)
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = block
@@ -35,14 +42,24 @@ def extended_launcher(
     if attributes:
         config.attrs = attributes
     config.numAttrs = len(attributes)
-    buffer = ctypes.create_string_buffer(packed, max(1, len(packed)))
-    size = ctypes.c_size_t(len(packed))
-    extra = (ctypes.c_void_p * 5)(_BUFFER, ctypes.addressof(buffer), _SIZE, ctypes.addressof(size), _END)
-    keep = (buffer, size)
 
     def launch() -> None:
         assert keep
         _call("cuLaunchKernelEx", driver.cuLaunchKernelEx(config, handle, 0, ctypes.addressof(extra)))
+
+    return launch
+
+
+def _plain_launch(
+    handle: int, grid: Dim3, block: Dim3, shared: int, stream: int, extra: int, keep: object
+) -> Callable[[], None]:
+    call = quick("cuLaunchKernel")
+
+    def launch() -> None:
+        assert keep
+        status = call(handle, *grid, *block, shared, stream, None, extra)
+        if status:
+            raise failed("cuLaunchKernel", status)
 
     return launch
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from kgrun.runtime.devices.cuda_driver import DriverCallFailed
+from kgrun.runtime.devices.cuda_quick import failed, quick
 from kgrun.runtime.devices.cuda_steps import Prepared
 from kgrun.runtime.program import Launch
 
@@ -59,8 +60,8 @@ class CudaLane:
         self._driver.activate()
         self._context = device._guard("asking for the context", self._call, "cuCtxGetCurrent")
         self._entered.done = True
-        self._steps = self._api.CUstream(self._driver.stream)
-        self._stream = device._guard("making a stream", self._call, "cuStreamCreate", _NON_BLOCKING)
+        self._steps = self._driver.stream
+        self._stream = int(device._guard("making a stream", self._call, "cuStreamCreate", _NON_BLOCKING))
         _lanes.setdefault(device, []).append(self)
 
     def host_block(self, nbytes: int) -> Array:
@@ -88,7 +89,7 @@ class CudaLane:
 
     def new_mark(self) -> Any:
         """An event without time."""
-        mark = self._device._guard("making an event", self._call, "cuEventCreate", _EVENT_FLAGS)
+        mark = int(self._device._guard("making an event", self._call, "cuEventCreate", _EVENT_FLAGS))
         self._marks.append(mark)
         return mark
 
@@ -115,21 +116,22 @@ class CudaLane:
 
     def mark_steps(self, mark: Any) -> None:
         """Set a mark on the stream of the steps."""
-        self._device._guard("marking the steps", self._call, "cuEventRecord", mark, self._steps)
+        self._device._guard("marking the steps", self._at_once, "cuEventRecord", mark, self._steps)
 
     def steps_wait(self, mark: Any) -> None:
         """Let the stream of the steps wait."""
-        self._device._guard("waiting for a copy", self._call, "cuStreamWaitEvent", self._steps, mark, 0)
+        self._device._guard("waiting for a copy", self._at_once, "cuStreamWaitEvent", self._steps, mark, 0)
 
     def move(self, target: int, source: int, nbytes: int) -> None:
         """Copy on the stream of the steps."""
         if nbytes:
-            self._device._guard("copying on the GPU", self._driver.copy, target, source, nbytes)
+            call = "cuMemcpyDtoDAsync_v2", target, source, nbytes, self._steps
+            self._device._guard("copying on the GPU", self._at_once, *call)
 
     def prepare(self, step: Step, address: Address) -> PreparedStep:
         """Pack its launch for the lane's stream."""
         assert isinstance(step.work, Launch)
-        call = self._device._prepare_launch(step, step.work, address, int(self._stream))
+        call = self._device._prepare_launch(step, step.work, address, self._stream)
         return Prepared(self._device, step.name, call)
 
     def start(self, steps: Sequence[PreparedStep], after: Any, mark: Any) -> None:
@@ -137,10 +139,10 @@ class CudaLane:
         self._enter()
         with self._issuing:
             if after is not None:
-                self._call("cuStreamWaitEvent", self._stream, after, 0)
+                self._at_once("cuStreamWaitEvent", self._stream, after, 0)
             for step in steps:
                 step.launch()
-            self._call("cuEventRecord", mark, self._stream)
+            self._at_once("cuEventRecord", mark, self._stream)
 
     def drain(self) -> None:
         """Wait for the lane; silent."""
@@ -168,6 +170,11 @@ class CudaLane:
         if not getattr(self._entered, "done", False):
             self._call("cuCtxSetCurrent", self._context)
             self._entered.done = True
+
+    def _at_once(self, name: str, *arguments: int) -> None:
+        status = quick(name)(*arguments)
+        if status:
+            raise failed(name, status)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         status, *results = getattr(self._api, name)(*arguments)

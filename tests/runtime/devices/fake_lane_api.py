@@ -13,7 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
+from kgrun.runtime.devices import cuda_lane
+from kgrun.runtime.devices.cuda_driver import DriverCallFailed
 from tests.runtime.devices.fake_cuda_driver import FakeDriver
 
 
@@ -33,6 +36,14 @@ class FakeLaneApi:
         self._failures: dict[str, int] = {}
         self._lock = threading.RLock()
         driver.elsewhere = lambda stream, launch: self._pending[stream].append(launch)
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have lanes call this, by way of the package and past it."""
+        monkeypatch.setattr(cuda_lane, "_api", lambda: self)
+        monkeypatch.setattr(cuda_lane, "quick", lambda name: lambda *arguments: getattr(self, name)(*arguments)[0])
+        words = lambda status: self.cuGetErrorString(status)[1].decode()  # noqa: E731
+        failure = lambda name, status: DriverCallFailed(f"{name} failed: {words(status)} ({status})")  # noqa: E731
+        monkeypatch.setattr(cuda_lane, "failed", failure)
 
     def fail(self, call: str, status: int) -> None:
         self._failures[call] = status
@@ -111,6 +122,10 @@ class FakeLaneApi:
             self.driver.view(address, nbytes)[:] = _bytes(host, nbytes)
 
         self._pending[stream].append(copy)
+
+    def _cuMemcpyDtoDAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        assert stream == self.driver.stream
+        self.driver.copy(target, source, nbytes)
 
     def _cuMemcpyDtoHAsync(self, host: int, address: int, nbytes: int, stream: int) -> None:
         def copy() -> None:

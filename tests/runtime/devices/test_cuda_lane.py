@@ -10,7 +10,6 @@ import pytest
 
 from kgrun.graphs.errors import DeviceFault
 from kgrun.graphs.operators.base import TensorType
-from kgrun.runtime.devices import cuda_lane
 from kgrun.runtime.devices.cuda import CudaDevice
 from kgrun.runtime.devices.cuda_driver import DriverCallFailed
 from kgrun.runtime.queues.feeder import start_feeder
@@ -26,7 +25,7 @@ TYPES = [TensorType("float32", (4,)), TensorType("int64", (3,))]
 def api(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeLaneApi:
     made = FakeLaneApi(driver)
     driver.errors = (FakeError, DriverCallFailed)
-    monkeypatch.setattr(cuda_lane, "_api", lambda: made)
+    made.install(monkeypatch)
     return made
 
 

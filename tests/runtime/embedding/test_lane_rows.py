@@ -52,7 +52,7 @@ def device(way: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
             _launch(driver, symbol, packed)
 
     driver.on_launch = launch
-    monkeypatch.setattr(cuda_lane, "_api", lambda: api)
+    api.install(monkeypatch)
     made = CudaDevice(driver=driver)
     yield made
     made.close()
