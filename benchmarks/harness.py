@@ -30,7 +30,6 @@ PACKAGES = (
     "onnxruntime",
     "torch",
     "cupti-python",
-    "nvidia-ml-py",
 )
 
 

@@ -56,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"kgrun {__version__}", flush=True)
             return 0
     try:
-        from kgrun.cli.boundary import guarded  # heavy only from here on
+        from kgrun.cli.late import import_late  # heavy only from here on
+
+        import_late("importlib.metadata")  # it brings a mail parser, for plugins that nobody has
+        from kgrun.cli.boundary import guarded
     except KeyboardInterrupt:
         from kgrun.cli.boundary import report_failure
         from kgrun.graphs.errors import Interrupted

@@ -191,7 +191,7 @@ class CudaDevice:
         return CudaLane(self)
 
     def read_state(self) -> GpuState | None:
-        """What the GPU's sensors say now; None where NVIDIA's management library or its package is missing."""
+        """What the GPU's sensors say now; None without NVIDIA's management library."""
         if self._sensors is None:
             from kgrun.runtime.devices.cuda_nvml import open_sensors
 

@@ -1,15 +1,19 @@
 """What the GPU's own sensors say: clocks, temperature, power, and what holds the clocks down. Reads only, sets nothing.
 
-NVIDIA's management library through the package `nvidia-ml-py`; without either there are no readings.
+NVIDIA's management library, which comes with the driver: seven of its functions, all of which fill in one number.
+Without it there are no readings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
 from typing import Any
 
 from kgrun.runtime.report import GpuState
 
+# nvml.h: nvmlClockType_t, nvmlTemperatureSensors_t.
+_SM, _MEMORY = 1, 2
+_GPU = 0
 # Bits of nvmlDeviceGetCurrentClocksEventReasons; those in _HARMLESS say nothing of a measurement.
 _REASONS = {
     0x1: "idle",
@@ -23,64 +27,53 @@ _REASONS = {
     0x100: "display clocks",
 }
 _HARMLESS = 0x1 | 0x2 | 0x10 | 0x100
+_NAMES_OF_REASONS = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"  # new, old
 
 
 class GpuSensors:
     """Readings of one GPU. Every reading is optional: what the GPU does not tell is None."""
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
+    def __init__(self, nvml: Any, handle: ctypes.c_void_p) -> None:
         self._nvml, self._handle = nvml, handle
 
     def read(self) -> GpuState:
         """The state now."""
-        nvml, handle = self._nvml, self._handle
-        bits = self._ask(self._reasons_call(), handle) or 0
+        bits = next((found for name in _NAMES_OF_REASONS if (found := self._ask(name, wide=True)) is not None), 0)
         return GpuState(
-            sm_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            memory_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
-            max_sm_mhz=self._ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
-            temperature_c=self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
-            power_mw=self._ask(nvml.nvmlDeviceGetPowerUsage, handle),
+            sm_mhz=self._ask("nvmlDeviceGetClockInfo", _SM),
+            memory_mhz=self._ask("nvmlDeviceGetClockInfo", _MEMORY),
+            max_sm_mhz=self._ask("nvmlDeviceGetMaxClockInfo", _SM),
+            temperature_c=self._ask("nvmlDeviceGetTemperature", _GPU),
+            power_mw=self._ask("nvmlDeviceGetPowerUsage"),
             throttle=tuple(name for bit, name in _REASONS.items() if bits & bit & ~_HARMLESS),
         )
 
     def close(self) -> None:
         """Let go of the library."""
-        self._ask(self._nvml.nvmlShutdown)
+        self._nvml.nvmlShutdown()
 
-    def _reasons_call(self) -> Callable[..., Any]:
-        new = getattr(self._nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-        call: Callable[..., Any] = new or self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-        return call
-
-    def _ask(self, call: Callable[..., Any], *arguments: Any) -> int | None:
-        try:
-            answer = call(*arguments)
-        except self._nvml.NVMLError:
-            return None
-        return None if answer is None else int(answer)
+    def _ask(self, name: str, *which: int, wide: bool = False) -> int | None:
+        answer = ctypes.c_ulonglong() if wide else ctypes.c_uint()
+        call = getattr(self._nvml, name, None)
+        refused = call is None or call(self._handle, *which, ctypes.byref(answer))
+        return None if refused else answer.value
 
 
 def open_sensors(pci_bus_id: str, nvml: Any = None) -> GpuSensors | None:
-    """Sensors of the GPU at that bus address; None where they cannot be read. `nvml` stands in for the package."""
+    """Sensors of the GPU at that bus address; None where they cannot be read. `nvml` stands in for the library."""
     if nvml is None:
         nvml = _library()
-    if nvml is None:
+    if nvml is None or nvml.nvmlInit_v2():
         return None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    try:
-        return GpuSensors(nvml, nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id))
-    except nvml.NVMLError:
+    handle = ctypes.c_void_p()
+    if nvml.nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id.encode(), ctypes.byref(handle)):
         nvml.nvmlShutdown()
         return None
+    return GpuSensors(nvml, handle)
 
 
-def _library() -> Any:
+def _library() -> ctypes.CDLL | None:
     try:
-        import pynvml
-    except ImportError:
+        return ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
         return None
-    return pynvml
