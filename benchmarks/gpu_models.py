@@ -2,6 +2,9 @@
 
     python benchmarks/gpu_models.py MODEL.onnx:N=1,S=128 … [--types float32 tf32 float16] [--compile MODE] [--runs 50]
 
+With `--tune-within SECONDS` torch first tunes all of them side by side, in processes of their own that share its caches
+on disk; what is not done in that time is not measured compiled. Tuning takes minutes a model, measuring seconds.
+
 A model may be given several times with other dimensions. Times are an event pair around one call, the median of RUNS;
 inputs are resident. float16 casts weights and float inputs of the model to halves. Errors are the largest difference
 from torch in float64, as a part of the largest output.
@@ -10,9 +13,13 @@ from torch in float64, as a part of the largest output.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +32,10 @@ from harness import Check, Section, document, head_lines, machine, markdown, run
 from models import feeds
 from torch_graph import TorchGraph
 
+from kgrun.graphs.bind.given import bind_given
+from kgrun.graphs.bound import BoundGraph
 from kgrun.graphs.importers.onnx import onnx_graph
+from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime import Session
 from kgrun.runtime.report import RunReport
 
@@ -118,12 +128,53 @@ def wanted_of(bound: Any, given: Mapping[str, np.ndarray[Any, Any]]) -> dict[str
         return {k: t.double().cpu().numpy() for k, t in program.run(tensors).items()}
 
 
+def loaded(path: Path, dims: dict[str, int], kind: str) -> tuple[KernelGraph, Mapping[str, np.ndarray[Any, Any]]]:
+    """A model and inputs for it; torch is told whether it may use TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = kind == "tf32"
+    given = feeds(path, {name: dims.get(name, 1) for name in onnx_graph(path).dims})
+    return onnx_graph(path, dims=dims), given
+
+
+def by_torch(bound: BoundGraph, given: Mapping[str, Any]) -> tuple[TorchGraph, dict[str, torch.Tensor]]:
+    """A model and its inputs as torch has them."""
+    program = TorchGraph(bound, channels_last="Conv" in {node.op for node in bound.nodes})
+    return program, {name: torch.from_numpy(array).cuda() for name, array in given.items()}
+
+
+def tune(path: Path, dims: dict[str, int], kind: str, mode: str) -> None:
+    """Have torch compile a model, for its caches."""
+    graph, given = loaded(path, dims, kind)
+    program, inputs = by_torch(bind_given(graph, {}, given), given)
+    with torch.no_grad():
+        torch.compile(program.run, mode=mode)(inputs)
+    torch.cuda.synchronize()
+
+
+def tuned(models: list[str], types: list[str], mode: str, seconds: float) -> dict[tuple[str, str], float]:
+    """Tune all models in all types side by side; how long each took that was done in time."""
+    started, under_way = time.monotonic(), {}
+    for word in models:
+        for kind in types:
+            command = [sys.executable, __file__, word, "--types", kind, "--compile", mode, "--tune"]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+            under_way[word, kind] = subprocess.Popen(command, **quiet)
+    took = {}
+    while under_way and time.monotonic() < started + seconds:
+        for key in [key for key, process in under_way.items() if process.poll() is not None]:
+            if under_way.pop(key).returncode == 0:
+                took[key] = time.monotonic() - started
+                print(f"… {' '.join(key)}: tuned after {took[key]:.0f} s", file=sys.stderr, flush=True)
+        time.sleep(0.5)
+    for process in under_way.values():
+        os.killpg(process.pid, signal.SIGKILL)  # with the compilers that it started
+        process.wait()
+    return took
+
+
 def row(path: Path, dims: dict[str, int], kind: str, mode: str | None, runs: int, section: Section) -> tuple[Any, ...]:
     """kgrun and torch on one model."""
     label = f"{path.stem} {','.join(f'{k}={v}' for k, v in dims.items())}"
-    given = feeds(path, {name: dims.get(name, 1) for name in onnx_graph(path).dims})
-    graph = onnx_graph(path, dims=dims)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = kind == "tf32"
+    graph, given = loaded(path, dims, kind)
     with Session(graph, device="cuda", values=given, precision="tf32" if kind == "tf32" else "float32") as session:
         report = session.run(given, iterations=runs)
         bound, plan = session.bound, session.plan
@@ -132,8 +183,7 @@ def row(path: Path, dims: dict[str, int], kind: str, mode: str | None, runs: int
     mine_error = error_of(report.outputs, wanted)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    program = TorchGraph(bound, channels_last="Conv" in {node.op for node in bound.nodes})
-    inputs = {name: torch.from_numpy(array).cuda() for name, array in given.items()}
+    program, inputs = by_torch(bound, given)
     with torch.no_grad():
         theirs_error = error_of(program.run(inputs), wanted)
         eager = event_ms(lambda: program.run(inputs), runs)
@@ -169,20 +219,39 @@ def main() -> None:
     arguments.add_argument("models", nargs="+")
     arguments.add_argument("--types", nargs="+", default=["float32", "tf32", "float16"])
     arguments.add_argument("--compile", default=None, metavar="MODE", help="also torch.compile in this mode")
+    arguments.add_argument("--tune-within", type=float, metavar="SECONDS", help="tune all models first, side by side")
+    arguments.add_argument("--tune", action="store_true", help=argparse.SUPPRESS)
     arguments.add_argument("--runs", type=int, default=50)
     arguments.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments.add_argument("--name", default="h200_models")
     given = arguments.parse_args()
+    if given.tune:
+        with tempfile.TemporaryDirectory() as folder:
+            for path, dims in parsed(given.models):
+                source = as_halves(path, Path(folder)) if given.types == ["float16"] else path
+                tune(source, dims, given.types[0], given.compile)
+        return
     facts = machine(torch.cuda.get_device_name()) | {"torch": torch.__version__}
+    took = None
+    if given.compile and given.tune_within:
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = (
+            "2"  # a process; here too, for it may be part of what caches look at
+        )
+        took = tuned(given.models, given.types, given.compile, given.tune_within)
 
     def work(section: Section) -> None:
         section.columns = COLUMNS
         with tempfile.TemporaryDirectory() as folder:
-            for path, dims in parsed(given.models):
+            for word, (path, dims) in zip(given.models, parsed(given.models), strict=True):
                 for kind in given.types:
                     source = as_halves(path, Path(folder)) if kind == "float16" else path
+                    mode = given.compile if took is None or (word, kind) in took else None
+                    if took is not None:
+                        when = f"after {took[word, kind]:.0f} s" if mode else f"not within {given.tune_within:g} s"
+                        section.notes.append(f"{word} {kind}: tuned {when}, {given.compile}, all at once")
                     try:
-                        section.rows.append(row(source, dims, kind, given.compile, given.runs, section))
+                        section.rows.append(row(source, dims, kind, mode, given.runs, section))
+                        print("…", *section.rows[-1][:6], file=sys.stderr, flush=True)
                     except Exception as error:
                         empty = [None] * (len(COLUMNS) - 3)
                         section.rows.append((path.stem, kind, *empty, f"{type(error).__name__}: {str(error)[:200]}"))

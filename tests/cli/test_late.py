@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,42 @@ def test_importing_it_and_its_functions_runs_nothing() -> None:
     seen = "print(m.__spec__.name, 'email' in sys.modules, hasattr(m, '__x__'), callable(f))"
     script = LATE + f"import importlib.metadata as m; from importlib.metadata import entry_points as f; {seen}"
     assert printed(script) == "importlib.metadata False False True\n"
+
+
+def test_threads_that_use_it_at_once_all_get_the_whole_module() -> None:
+    """One runs it, the others wait: nobody sees the half of a module."""
+    script = (
+        LATE
+        + """
+import importlib.metadata as m, threading
+begin, found = threading.Barrier(16), []
+def use(number):
+    begin.wait()
+    if number % 2:
+        from importlib.metadata import PackageNotFoundError
+        found.append(PackageNotFoundError.__name__)
+    else:
+        found.append(m.version('numpy'))
+threads = [threading.Thread(target=use, args=(number,)) for number in range(16)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+print(len(found), len(set(found)), type(m).__name__)
+"""
+    )
+    for _ in range(5):
+        assert printed(script) == "16 2 module\n"
+
+
+def test_a_module_that_fails_fails_each_time(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from kgrun.cli.late import import_late\n"
+        "import_late('broken'); import broken\n"
+        "for _ in range(2):\n"
+        "    try: broken.Thing\n"
+        "    except ModuleNotFoundError as error: print(error.name)\n"
+    )
+    assert printed(script) == "nothing_of_this_name\n" * 2
 
 
 def test_what_is_there_or_does_not_exist_is_left_alone() -> None:
