@@ -214,7 +214,7 @@ def _add_help(error: KgrunError, text: str) -> None:
 
 def _as_stdin(words: Sequence[str], graph: KernelGraph) -> str | None:
     """What the second run gets on standard input, where the graph came from there."""
-    return graph.model_dump_json(by_alias=True, exclude_unset=True) if "-" in words else None
+    return json.dumps(graph.model_dump(mode="json", by_alias=True, exclude_unset=True)) if "-" in words else None
 
 
 def _run_again(words: Sequence[str], stdin: str | None, limit: float) -> tuple[int | None, dict[str, Any]]:

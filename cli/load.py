@@ -45,10 +45,10 @@ def read_graph(
         told: dimensions of an ONNX model that are known otherwise; those of the options win.
         values: inputs of an ONNX model that may decide branches and loops.
     """
-    from kgrun.graphs.load import load_graph
-
     if not _is_onnx(options):
-        return load_graph(options.file, allow_external_data=options.allow_external_data)
+        from kgrun.runtime.remembered import load_remembered
+
+        return load_remembered(options.file, allow_external_data=options.allow_external_data)
     from kgrun.graphs.importers.onnx import onnx_graph
 
     dims = {**(told or {}), **parse_dims(options.dims or ())}

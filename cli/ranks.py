@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import sys
 import time
@@ -116,7 +117,8 @@ class Team:
         assert self._world is not None
         graph = self._read or graph  # as the file has it: names of data may differ by rank
         options = {key: repr(value) for key, value in {**settings, **loop}.items() if key not in ("device", "queues")}
-        text = graph.model_dump_json(by_alias=True, exclude_unset=True) + repr(sorted(options.items()))
+        document = graph.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        text = json.dumps(document) + repr(sorted(options.items()))
         kind = str(settings["device"]).partition(":")[0]
         communicates = any(getattr(node, "op", None) in COMMUNICATING for node in graph.nodes)
         self._world.greet(hashlib.sha256(text.encode()).hexdigest(), kind, communicates=communicates)

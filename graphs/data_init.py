@@ -13,10 +13,10 @@ from kgrun.graphs.data_arrays import Array, numpy_dtype
 from kgrun.graphs.data_values import FLOAT_MAX, WRITTEN_MAX, element
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.errors import GraphError, Place, placed
-from kgrun.graphs.schema.tensors import FillInit, IntegersInit, NormalInit, RangeInit, UniformInit
+from kgrun.graphs.schema.kinds import is_fill, is_integers, is_range, is_uniform
 
 if TYPE_CHECKING:
-    from kgrun.graphs.schema.tensors import Init
+    from kgrun.graphs.schema.tensors import Init, IntegersInit, NormalInit, RangeInit, UniformInit
 
 # Elements made at a time: the random numbers are float64, whatever the tensor is.
 _CHUNK = 1 << 18
@@ -34,21 +34,21 @@ def initial_array(
         GraphError: KG378 when the rule does not fit the dtype.
     """
     with placed(where):
-        if isinstance(init, FillInit):
+        if is_fill(init):
             if isinstance(init.fill, str) and DTYPES[dtype].kind != "float":
                 raise _misfit(f"{init.fill!r} is no {dtype} value")
             filling = np.asarray(element(init.fill, dtype, {})).astype(numpy_dtype(dtype))
             return np.full(shape, filling, dtype=filling.dtype)
-        if isinstance(init, RangeInit):
+        if is_range(init):
             return _arange(init, dtype, shape)
         own = init.seed if init.seed is not None else _name_hash(name)
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, own])))
-        if isinstance(init, IntegersInit):
+        if is_integers(init):
             return _integers(init, dtype, shape, generator)
         if DTYPES[dtype].kind != "float":
-            rule = "uniform" if isinstance(init, UniformInit) else "normal"
+            rule = "uniform" if is_uniform(init) else "normal"
             raise _misfit(f"{rule} makes floats, the tensor is {dtype}", "use `integers` or `fill`")
-        if isinstance(init, UniformInit):
+        if is_uniform(init):
             return _uniform(init, dtype, shape, generator)
         return _normal(init, dtype, shape, generator)
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kgrun.graphs.errors import DeviceUnavailable, UsageError
 from kgrun.graphs.records import dataclass
-from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.dump.writer import After, dump_points
 from kgrun.runtime.execute import run_observed
 from kgrun.runtime.report import NodeDifference
 from kgrun.runtime.session import Session
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+
 
 Array = np.ndarray[Any, Any]
 _WIDTHS = {2: np.int16, 4: np.int32, 8: np.int64}

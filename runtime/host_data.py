@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,9 +11,12 @@ from kgrun.graphs import data
 from kgrun.graphs.bound import BoundGraph, BoundTensor
 from kgrun.graphs.errors import GraphError, KgrunError, UsageError, did_you_mean
 from kgrun.graphs.operators.base import TensorType
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.tensors import TensorSpec
 from kgrun.runtime.host_memory import check_room
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.tensors import TensorSpec
+
 
 Array = np.ndarray[Any, Any]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kgrun.graphs.errors import UsageError
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.tensors import TensorSpec
 
 if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.tensors import TensorSpec
     from kgrun.runtime.eager import EagerSession
     from kgrun.runtime.host_data import Array
     from kgrun.runtime.session import Session

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from kgrun.graphs.bind.given import bind_given
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import UsageError
-from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.checks.names import check_settings
 from kgrun.runtime.checks.watch import Watch
 from kgrun.runtime.culprit import blaming
@@ -40,6 +39,7 @@ from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import judged, step_reports
 
 if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.culprit import Tell
     from kgrun.runtime.dump import DumpConfig
     from kgrun.runtime.memory.offload.records import OffloadMode

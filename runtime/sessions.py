@@ -8,10 +8,10 @@ from kgrun.graphs.bind.unsupported import RunTimeOnly, refused
 from kgrun.graphs.control import run_time_reason
 from kgrun.graphs.errors import UsageError
 from kgrun.graphs.operators.base import ValueUnknown
-from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.session import Session
 
 if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.eager.session import EagerSession
 
 SINGLE = "single"

@@ -7,11 +7,15 @@ indices of cached rows before the run, so they may reach nothing but lookups and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.bound import BoundCache, BoundGraph, BoundNode, BoundTable
 from kgrun.graphs.errors import GraphError, PathPart
 from kgrun.graphs.operators.base import TensorType
-from kgrun.graphs.schema.graph import KernelGraph
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+
 
 # Operators whose output 0 holds elements of input 0 and nothing else.
 _KEEPING = frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.bind import overwriting
 from kgrun.graphs.bind.unsupported import refused
@@ -11,7 +12,10 @@ from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, TensorArgumen
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import DoesNotFit, GraphError, PathPart, Place, did_you_mean
 from kgrun.graphs.limits import check_launch, limits_of
-from kgrun.graphs.schema.graph import KernelGraph
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+
 
 # No machine has so much, and every sum and offset below stays inside 64 bits.
 MAX_BYTES = 1 << 56

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bind.launches import NodeScope
 from kgrun.graphs.errors import did_you_mean
 from kgrun.graphs.operators.collectives import NOBODY
-from kgrun.graphs.schema.nodes import DEFAULT_COLLECTIVE as DEFAULT
-from kgrun.graphs.schema.nodes import Collective, OpNode
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.nodes import Collective, OpNode
 
 
 def collective_attributes(scope: NodeScope, node: OpNode) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def collective_attributes(scope: NodeScope, node: OpNode) -> dict[str, Any]:
         if name in node.attributes:
             help = f"write `collective: {{{name}: …}}`" if name in ("root", "peer") else "it comes from the group"
             raise scope.error("KG359", f"{name!r} is no attribute of {node.op}", "attributes", name, help=help)
-    record = node.collective or DEFAULT
+    record = node.collective or _by_default()
     size, rank = scope.dims["world_size"], scope.dims["rank"]
     filled: dict[str, Any] = {"members": _members(scope, record, size), "rank": rank}
     if node.op in ("Broadcast", "Reduce"):
@@ -40,6 +41,12 @@ def collective_attributes(scope: NodeScope, node: OpNode) -> dict[str, Any]:
     if node.op == "Recv":
         filled |= _declared(scope, node)
     return {**filled, **node.attributes}
+
+
+def _by_default() -> Collective:
+    from kgrun.graphs.schema.nodes import DEFAULT_COLLECTIVE
+
+    return DEFAULT_COLLECTIVE
 
 
 def _members(scope: NodeScope, record: Collective, size: int) -> list[int]:

@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING
 from kgrun.graphs.errors import KgrunError, UsageError, did_you_mean
 from kgrun.graphs.expressions import Expression, evaluate, names
 from kgrun.graphs.operators.names import COLLECTIVES
-from kgrun.graphs.schema.graph import DimSpec, KernelGraph
+from kgrun.graphs.records import dataclass
+from kgrun.graphs.schema.kinds import is_dim
 
 if TYPE_CHECKING:
     from kgrun.graphs.errors import PathPart
+    from kgrun.graphs.schema.graph import DimSpec, KernelGraph
 
 
 # What the launcher tells every rank; the values of a run that is alone.
 OF_THE_JOB = {"rank": 0, "world_size": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A dimension of which no more than its value is said; as `DimSpec`."""
+
+    default: int | None
+    min: int = 0
+    max: int | None = None
+    multiple_of: int | None = None
 
 
 def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
@@ -26,7 +38,7 @@ def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
         UsageError: KG221 for a name the graph does not have, KG220 for one that stays unbound, KG222 for a value
             outside its range.
     """
-    specs = {name: d if isinstance(d, DimSpec) else DimSpec(default=d) for name, d in graph.dims.items()}
+    specs = {name: d if is_dim(d) else _Plain(d) for name, d in graph.dims.items()}
     used = _names_in_shapes(graph)
     known = {**dict.fromkeys(specs), **dict.fromkeys(used), **dict.fromkeys(_of_the_job(graph, used, given))}
     for name in given:
@@ -35,7 +47,7 @@ def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
             raise UsageError(f"the graph has no dimension {name!r}", code="KG221", help=help)
     values: dict[str, int] = {}
     for name in known:
-        spec = specs.get(name) or DimSpec(default=OF_THE_JOB.get(name))
+        spec = specs.get(name) or _Plain(OF_THE_JOB.get(name))
         value = given.get(name, spec.default)
         if value is not None:
             value = _integer(name, value)
@@ -81,7 +93,7 @@ def _names_in_shapes(graph: KernelGraph) -> dict[str, tuple[PathPart, ...]]:
     return found
 
 
-def _in_range(graph: KernelGraph, name: str, spec: DimSpec, value: int) -> int:
+def _in_range(graph: KernelGraph, name: str, spec: DimSpec | _Plain, value: int) -> int:
     problem = None
     if value < 0:
         problem = "is negative"

@@ -10,10 +10,11 @@ from kgrun.graphs.bind.graph import bind
 from kgrun.graphs.bound import BoundGraph
 from kgrun.graphs.data_values import constant_value
 from kgrun.graphs.operators.base import ValueUnknown
-from kgrun.graphs.schema.graph import KernelGraph
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from kgrun.graphs.schema.graph import KernelGraph
 
     Array = np.ndarray[Any, Any]
 

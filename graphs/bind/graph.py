@@ -23,11 +23,13 @@ from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import infer, lookup
 from kgrun.graphs.operators.base import InferenceError, OpCall, TensorType
 from kgrun.graphs.operators.names import COLLECTIVES
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.nodes import KernelNode, OpNode
+from kgrun.graphs.schema.kinds import is_op
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.nodes import KernelNode, OpNode
 
 DEFAULT_ARCH = "sm_90"
 
@@ -138,7 +140,7 @@ class Binder:
         scope = NodeScope(self.graph, position, self.dims)
         types = tuple(self._input_type(position, i, name) for i, name in enumerate(inputs))
         call, launch = None, None
-        if isinstance(node, KernelNode):
+        if not is_op(node):
             launch = bind_launch(scope, node, inputs)
             made = [self._declared_output(scope, node, i, name) for i, name in enumerate(node.outputs)]
             op = node.kernel

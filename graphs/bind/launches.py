@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import (
     Argument,
@@ -18,9 +18,12 @@ from kgrun.graphs.bound import (
 from kgrun.graphs.dtypes import DTYPES, VECTORS, itemsize
 from kgrun.graphs.errors import GraphError, KgrunError, PathPart, did_you_mean
 from kgrun.graphs.expressions import Expression, evaluate
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.kernels import WorkspaceSpec
-from kgrun.graphs.schema.nodes import KernelNode, OpNode
+from kgrun.graphs.schema.kinds import is_workspace
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.nodes import KernelNode, OpNode
+
 
 _FORMATS = {
     "float64": "<d", "float32": "<f", "float16": "<e", "int64": "<q", "int32": "<i", "int16": "<h", "int8": "<b",
@@ -54,11 +57,11 @@ def bind_workspace(scope: NodeScope, node: KernelNode | OpNode) -> tuple[tuple[i
     """Bytes of each scratch block, and the indices of those to clear."""
     sizes, cleared = [], []
     for i, entry in enumerate(node.workspace):
-        nbytes = scope.evaluate(entry.nbytes if isinstance(entry, WorkspaceSpec) else entry, "workspace", i)
+        nbytes = scope.evaluate(entry.nbytes if is_workspace(entry) else entry, "workspace", i)
         if nbytes < 0:
             raise scope.error("KG347", f"workspace of {nbytes} bytes", "workspace", i)
         sizes.append(nbytes)
-        if isinstance(entry, WorkspaceSpec) and entry.clear:
+        if is_workspace(entry) and entry.clear:
             cleared.append(i)
     return tuple(sizes), tuple(cleared)
 

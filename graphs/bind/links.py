@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.bind.presets import inplace_of
 from kgrun.graphs.control import captured
 from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.records import dataclass
-from kgrun.graphs.schema.graph import KernelGraph
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
 
 
 @dataclass(frozen=True, slots=True)

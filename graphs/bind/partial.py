@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.bind.checks import node_faults
 from kgrun.graphs.bind.dims import bind_dims
@@ -13,7 +14,9 @@ from kgrun.graphs.bound import BoundGraph, BoundNode, Warning
 from kgrun.graphs.control import is_control, run_time_reason
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import ValueUnknown
-from kgrun.graphs.schema.graph import KernelGraph
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
 
 
 def bind_known(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.operators import all_schemas
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.nodes import KernelNode, OpNode
+from kgrun.graphs.schema.kinds import is_op
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.nodes import KernelNode, OpNode
 
 
 def inplace_of(graph: KernelGraph, node: KernelNode | OpNode, inputs: tuple[str | None, ...]) -> Mapping[str, str]:
@@ -15,7 +19,7 @@ def inplace_of(graph: KernelGraph, node: KernelNode | OpNode, inputs: tuple[str 
     Args:
         inputs: the node's inputs, nested lists flattened.
     """
-    if node.inplace or not isinstance(node, OpNode) or node.op not in all_schemas():
+    if node.inplace or not is_op(node) or node.op not in all_schemas():
         return node.inplace
     updates: Mapping[int, int] = all_schemas()[node.op].data.get("updates", {})
     found = {}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.bind.dims import bind_shape
 from kgrun.graphs.bound import BoundQueue
 from kgrun.graphs.errors import GraphError, PathPart, did_you_mean
 from kgrun.graphs.operators.base import TensorType
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.nodes import OpNode
+from kgrun.graphs.schema.kinds import is_op
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.nodes import OpNode
+
 
 GET_NEXT = "GetNext"
 
@@ -24,7 +29,7 @@ def bind_queues(graph: KernelGraph, dims: Mapping[str, int]) -> tuple[tuple[Boun
     queues: dict[str, BoundQueue] = {}
     types: dict[str, TensorType] = {}
     for position, node in enumerate(graph.nodes):
-        if not isinstance(node, OpNode) or (node.op != GET_NEXT and node.queue is None):
+        if not is_op(node) or (node.op != GET_NEXT and node.queue is None):
             continue
         queue = _queue_of(graph, position, node)
         queues[queue.name] = queue  # a second reader would write the same tensors: that is refused before

@@ -9,11 +9,12 @@ from kgrun.graphs.bind.dims import bind_shape
 from kgrun.graphs.bind.links import Links
 from kgrun.graphs.errors import GraphError, KgrunError, PathPart, did_you_mean
 from kgrun.graphs.operators.base import TensorType
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.tensors import Role, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.tensors import Role, TensorSpec
 
 # Values of larger host arrays are not looked at: nothing that decides a shape is so long.
 MAX_KNOWN_ELEMENTS = 4_096

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import GraphError, PathPart
-from kgrun.graphs.schema.graph import KernelGraph
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+
 
 _NODE_BY_NODE = "`kgrun execute` runs such a graph node by node"
 

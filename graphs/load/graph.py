@@ -10,15 +10,13 @@ from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from kgrun.graphs.data_paths import inside, parse_reference
-from kgrun.graphs.errors import GraphError, PathPart
+from kgrun.graphs.errors import GraphError
+from kgrun.graphs.load.data_files import check_data_files
 from kgrun.graphs.load.document import Document
 from kgrun.graphs.load.json_text import read_json
 from kgrun.graphs.load.kinds import text_kind
-from kgrun.graphs.load.limits import MAX_FAULTS
 from kgrun.graphs.load.source import Format, decode, format_of, not_a_graph, read_source
 from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.tensors import TensorSpec
 
 
 def load_graph(source: str | Path, *, allow_external_data: bool = False, stdin: BinaryIO | None = None) -> KernelGraph:
@@ -55,7 +53,7 @@ def parse_graph(
 ) -> KernelGraph:
     """The graph that `text` holds; `name` stands in messages, paths start at `folder`. Raises as `load_graph`."""
     with _collector_paused():
-        document = _parse(decode(text, name), name, format)
+        document = parse_document(text, name, format)
         if not isinstance(document.value, dict):
             raise GraphError(
                 "a graph file is a mapping", code="KG317", where=document.place(()), help="start it with `kgrun: 1`"
@@ -71,7 +69,7 @@ def parse_graph(
     graph._allow_external = allow_external_data
     graph._locate = document.spot
     if not allow_external_data:
-        _check_data_paths(graph, document)
+        check_data_files(graph, document.place)
     return graph
 
 
@@ -81,7 +79,9 @@ def _read_yaml(text: str, name: str) -> Document:
     return read_yaml(text, name)
 
 
-def _parse(text: str, name: str, format: Format | None) -> Document:
+def parse_document(data: bytes, name: str, format: Format | None) -> Document:
+    """The values of a file and where they stand, not checked against the schema. Raises as `load_graph`."""
+    text = decode(data, name)
     reader = read_json if (format or format_of(text)) == "json" else _read_yaml
     # A graph may hold CUDA C or PTX itself, and a mistake beside it.
     other = None if "kgrun" in text else text_kind(text)
@@ -94,34 +94,6 @@ def _parse(text: str, name: str, format: Format | None) -> Document:
     if not isinstance(document.value, dict) and other:
         raise not_a_graph(name, other)
     return document
-
-
-def _check_data_paths(graph: KernelGraph, document: Document) -> None:
-    faults: list[GraphError] = []
-    checked: set[str] = set()
-    for path, spec in _data_tensors(graph):
-        if len(faults) == MAX_FAULTS:
-            break
-        try:
-            file = parse_reference(str(spec.data)).file
-            if file not in checked:
-                inside(file, folder=graph.folder)
-                checked.add(file)
-        except GraphError as error:
-            faults.append(error.at(document.place(path)))
-    if faults:
-        from kgrun.graphs.load.schema_errors import collected
-
-        raise collected(faults)
-
-
-def _data_tensors(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], TensorSpec]]:
-    bodies: list[tuple[tuple[PathPart, ...], dict[str, TensorSpec]]] = [((), graph.tensors)]
-    bodies += [(("graphs", name), body.tensors) for name, body in graph.graphs.items()]
-    for start, tensors in bodies:
-        for name, spec in tensors.items():
-            if spec.data is not None:
-                yield (*start, "tensors", name, "data"), spec
 
 
 @contextmanager

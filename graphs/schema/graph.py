@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from kgrun.graphs.errors import PathPart, Place
+from kgrun.graphs.errors import PathPart
 from kgrun.graphs.schema.common import Exactly, ExprText, Name, NonNegativeInt, PositiveInt, Record
 from kgrun.graphs.schema.kernels import KernelSpec
 from kgrun.graphs.schema.nodes import Node
+from kgrun.graphs.schema.origin import Origin
 from kgrun.graphs.schema.tensors import TensorSpec
 
 SCHEMA_ID = "https://kgrun.dev/schema/graph-1.json"
@@ -60,7 +61,7 @@ class GraphBody(Record):
     outputs: list[Name] = []
 
 
-class KernelGraph(GraphBody):
+class KernelGraph(Origin, GraphBody):
     """What the user wrote. Frozen; carries where it was read from, for messages and for the files beside it."""
 
     kgrun: Annotated[Literal[1], Exactly] = Field(description="format version")
@@ -81,34 +82,6 @@ class KernelGraph(GraphBody):
     _allow_external: bool = PrivateAttr(False)
     _body: str | None = PrivateAttr(None)  # of which body of `graphs` this is the graph (`graphs.control`)
     _locate: Callable[[tuple[PathPart, ...]], tuple[int, int] | None] | None = PrivateAttr(None)
-
-    @property
-    def folder(self) -> Path:
-        """Where paths in the graph start: the file's folder, else the current one."""
-        return self._folder or Path()
-
-    @property
-    def file(self) -> str | None:
-        """The file's name as the user gave it."""
-        return self._file
-
-    @property
-    def allows_external_data(self) -> bool:
-        """Whether data paths may leave the graph's folder."""
-        return self._allow_external
-
-    @property
-    def body(self) -> str | None:
-        """The name in `graphs` of the body that this is the graph of; None for a whole graph."""
-        return self._body
-
-    def place(self, *path: PathPart) -> Place:
-        """The place of `path` in the file, with line and column where they can be found."""
-        if self._body is not None and path and path[0] in GraphBody.model_fields:
-            path = ("graphs", self._body, *path)
-        spot = self._locate(path) if self._locate else None
-        line, column = spot or (None, None)
-        return Place(self._file, path, line, column)
 
 
 def json_schema() -> dict[str, Any]:

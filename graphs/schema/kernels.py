@@ -8,11 +8,12 @@ from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
 from kgrun.graphs.dtypes import DTYPES, VECTORS
 from kgrun.graphs.schema.common import Expr, Name, NonNegativeInt, PositiveInt, Record
+from kgrun.graphs.schema.origin import Sourced
 
 Language = Literal["auto", "cuda", "ptx", "cubin"]
 
 
-class KernelSpec(Record):
+class KernelSpec(Sourced, Record):
     """One kernel function: CUDA C, PTX or a cubin, in a file beside the graph or as inline text.
 
     `source` is inline text when it holds a line break or a brace, a path otherwise; `language: auto` goes by the path's
@@ -29,11 +30,6 @@ class KernelSpec(Record):
     registers: PositiveInt | None = Field(None, description="registers a thread, where known")
     static_shared: NonNegativeInt | None = Field(None, description="bytes of static shared memory, where known")
     doc: str | None = None
-
-    @property
-    def inline(self) -> bool:
-        """Whether `source` is the code itself."""
-        return any(mark in self.source for mark in "\n{;")
 
 
 SCALARS = tuple(DTYPES) + tuple(VECTORS)

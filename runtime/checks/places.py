@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.errors import KgrunError, Place
-from kgrun.graphs.schema.graph import KernelGraph
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
 
 
 def inline_label(graph: KernelGraph, kernel: str) -> str:

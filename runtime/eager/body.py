@@ -16,8 +16,7 @@ from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.expressions import Expression, evaluate
 from kgrun.graphs.operators import lookup
 from kgrun.graphs.operators.base import TensorType
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.nodes import OpNode
+from kgrun.graphs.schema.kinds import is_op
 from kgrun.runtime.eager.store import Tensor
 from kgrun.runtime.kernels.base import DynamicFunction, dynamic_kernel
 from kgrun.runtime.lower import lower
@@ -26,6 +25,7 @@ from kgrun.runtime.lower.sources import KernelSources
 from kgrun.runtime.program import Program
 
 if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.graphs.schema.tensors import Role
     from kgrun.runtime.devices.base import PreparedStep
 
@@ -120,7 +120,7 @@ class Body:
         node = self.graph.nodes[position]
         if not is_control(node):
             return {}
-        assert isinstance(node, OpNode)
+        assert is_op(node)
         made = {}
         for role, name in body_names(self.graph, position, node).items():
             inner = body_graph(self.graph, name)
@@ -193,7 +193,7 @@ class Body:
     def host_inputs(self, position: int) -> frozenset[int]:
         """Positions of a node's inputs whose elements must be known before it can be bound."""
         node = self.graph.nodes[position]
-        return lookup(node.op).host_inputs if isinstance(node, OpNode) else frozenset()
+        return lookup(node.op).host_inputs if is_op(node) else frozenset()
 
     def known_program(self, position: int, types: Types) -> NodeProgram | None:
         """What the node was lowered to for `types` before."""

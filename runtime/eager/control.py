@@ -11,11 +11,12 @@ from kgrun.graphs.control import CONTROL
 from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import InferenceError, TensorType, check_attributes
-from kgrun.graphs.schema.nodes import OpNode
+from kgrun.graphs.schema.kinds import is_op
 from kgrun.runtime.eager.store import Tensor
 from kgrun.runtime.program import MemoryClass
 
 if TYPE_CHECKING:
+    from kgrun.graphs.schema.nodes import OpNode
     from kgrun.runtime.eager.body import Body
     from kgrun.runtime.eager.executor import Executor
     from kgrun.runtime.eager.frame import Frame
@@ -30,7 +31,7 @@ def run_control(executor: Executor, frame: Frame, position: int) -> Results:
         GraphError: KG330 for bodies, inputs or outputs that do not fit together.
     """
     node = frame.body.graph.nodes[position]
-    assert isinstance(node, OpNode)
+    assert is_op(node)
     names = frame.body.links.inputs[position]
     inputs = [None if name is None else executor.tensor(frame, name) for name in names]
     least, most = CONTROL[node.op].inputs

@@ -54,6 +54,8 @@ def operator_graph(
     results = [f"y{i}" for i in range(outputs)]
     node = {"name": op, "op": op, "inputs": names, "outputs": results, "attributes": dict(attributes)}
     document = {"kgrun": 1, "name": op, "tensors": tensors, "nodes": [node], "outputs": results}
+    from kgrun.graphs.schema.graph import KernelGraph
+
     return KernelGraph.model_validate(document), given
 
 

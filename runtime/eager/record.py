@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor, Warning
 from kgrun.graphs.operators.base import TensorType
-from kgrun.graphs.schema.nodes import OpNode
+from kgrun.graphs.schema.kinds import is_op
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.memory.alignment import held_bytes
 from kgrun.runtime.memory.plan_types import UNPLANNED, MemoryPlan, Placement
@@ -233,7 +233,7 @@ def _bound(body: Body, recorder: Recorder, warnings: tuple[Warning, ...]) -> Bou
         if found is not None and found.spec is spec:
             nodes.append(replace(found, index=index, predecessors=before))
             continue
-        op = spec.op if isinstance(spec, OpNode) else spec.kernel
+        op = spec.op if is_op(spec) else spec.kernel
         nodes.append(
             BoundNode(
                 index, position, spec.name, op, links.inputs[position], tuple(spec.outputs), None, None, (), (),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from time import monotonic
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from kgrun.graphs.bound import Warning
 from kgrun.graphs.control import run_time_reason
 from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.operators.base import ValueUnknown
-from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.checks import Watch, check_settings
 from kgrun.runtime.culprit import Tell
 from kgrun.runtime.devices import open_device
@@ -40,6 +39,10 @@ from kgrun.runtime.report import RunReport, Transfer
 from kgrun.runtime.session import Cache
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.step_reports import judged, step_reports
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+
 
 NOT_REPLAYED = "the graph runs node by node"
 _WARMUP_ON_GPU = 3

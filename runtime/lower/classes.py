@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import alias_of, lookup
-from kgrun.graphs.schema.nodes import OpNode
+from kgrun.graphs.schema.kinds import is_op
 from kgrun.runtime.program import Decision
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(slots=True)
@@ -176,7 +180,7 @@ def _view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> s
     or wants no reuse: what a file may ask for must not depend on its sizes.
     """
     spec = node.spec
-    if not isinstance(spec, OpNode) or spec.nop is False or not node.outputs or node.outputs[0] is None:
+    if not is_op(spec) or spec.nop is False or not node.outputs or node.outputs[0] is None:
         return None
     if bound.tensors[node.outputs[0]].is_output and not spec.skip_nop_op_addr:
         return None

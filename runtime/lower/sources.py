@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.data_paths import inside
 from kgrun.graphs.errors import GraphError, Place
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.kernels import KernelSpec
 from kgrun.runtime.program import KernelCode
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.kernels import KernelSpec
 
 
 class KernelSources:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kgrun.graphs.errors import UsageError, did_you_mean
 from kgrun.graphs.records import dataclass
-from kgrun.graphs.schema.graph import KernelGraph, QueueSpec
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from kgrun.graphs.schema.graph import KernelGraph, QueueSpec
 
     Array = np.ndarray[Any, Any]
 

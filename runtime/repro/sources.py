@@ -6,13 +6,17 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kgrun.graphs.bound import BoundGraph
 from kgrun.graphs.data_paths import inside
 from kgrun.graphs.errors import KgrunError
 from kgrun.graphs.records import dataclass
-from kgrun.graphs.schema.kernels import KernelSpec
 from kgrun.runtime.compile.headers import included_files
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.kernels import KernelSpec
+
 
 FOLDER = "sources"
 

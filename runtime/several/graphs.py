@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kgrun.graphs.bind.dims import dim_names, dims_from_shapes
 from kgrun.graphs.errors import DoesNotFit, UsageError, did_you_mean
-from kgrun.graphs.schema.graph import KernelGraph
 from kgrun.runtime.checks.skipped import POISON
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device
@@ -21,6 +20,10 @@ from kgrun.runtime.host_data import Array
 from kgrun.runtime.report import RunReport
 from kgrun.runtime.session import Session
 from kgrun.runtime.several.share import Share
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+
 
 Values = Mapping[str, Mapping[str, Array]]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from kgrun.graphs.bound import BoundTensor, Warning
 from kgrun.graphs.data_paths import inside
 from kgrun.graphs.errors import GraphError, did_you_mean
-from kgrun.graphs.schema.graph import KernelGraph
-from kgrun.graphs.schema.tensors import TensorSpec
 from kgrun.runtime.program import Buffer, MemoryClass, Program
 
 if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.schema.tensors import TensorSpec
     from kgrun.runtime.loaded import LoadedProgram
 
 # Where a tensor lies: a graph's name, and the tensor's name there.

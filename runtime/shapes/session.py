@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from kgrun.graphs.bind.dims import bind_dims, dims_from_shapes
 from kgrun.graphs.bind.given import bind_given
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import GraphError, UsageError
-from kgrun.graphs.schema.graph import DimSpec, KernelGraph
+from kgrun.graphs.schema.kinds import is_dim
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.host_data import Array, check_names
@@ -29,6 +29,10 @@ from kgrun.runtime.report import RunReport
 from kgrun.runtime.session import Session
 from kgrun.runtime.shapes.padding import padded_axes
 from kgrun.runtime.shapes.share import Arena, Arenas, ShapeShare
+
+if TYPE_CHECKING:
+    from kgrun.graphs.schema.graph import KernelGraph
+
 
 Key = tuple[object, ...]
 
@@ -89,9 +93,7 @@ class ShapeSession:
         self._owner: Session | None = None
         self._shape_values: tuple[str, ...] = ()  # integer inputs whose elements decide shapes
         self._buckets = {
-            name: sorted(spec.buckets)
-            for name, spec in graph.dims.items()
-            if isinstance(spec, DimSpec) and spec.buckets
+            name: sorted(spec.buckets) for name, spec in graph.dims.items() if is_dim(spec) and spec.buckets
         }
         self.unpadded: dict[str, str] = {}
         self._axes: dict[str, dict[str, int]] = {}
