@@ -284,7 +284,10 @@ def test_S155_a_feed_prepares_the_next_batch_while_a_run_goes_on(device: CudaDev
         buffer = program.buffers[program.slots[name].buffer]
         return driver.view(places[buffer.index], buffer.nbytes).view(dtype)
 
+    feed.attach(program, lambda pointer: places[pointer.buffer] + pointer.offset, lambda buffer: lambda array: None)
+    assert not feed.in_line  # what is written to the host's memory waits for the run before
     feed.attach(program, lambda pointer: places[pointer.buffer] + pointer.offset)
+    assert feed.in_line
     feed.reload()
     feed.prime()
     feed.prime()  # runs that do not count
