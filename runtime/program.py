@@ -7,6 +7,7 @@ outputs). Planner, execute loop, timing, dump and checks read steps and buffers 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -227,15 +228,30 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Turned:
+    """A tensor that no step makes: its readers read another one in its place, with the last two axes swapped.
+
+    Attributes:
+        source: the other tensor.
+        readers: node and position among its inputs, in the order of the nodes.
+    """
+
+    source: str
+    readers: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Steps over buffers for one target.
 
     Attributes:
+        graph: as it runs: what reads a tensor of `turned` names that one's source.
         target: "cpu" or "cuda".
         slots: where each tensor lives; tensors without device memory are missing.
         decisions: in-place requests and what became of them.
         groups: contiguous groups, each a tuple of buffer indices in order.
         offload: which buffers come and go between host and device; None where all stay.
+        turned: results of Transposes that run nothing, because products read their inputs as they lie.
     """
 
     graph: BoundGraph
@@ -247,6 +263,7 @@ class Program:
     groups: tuple[tuple[int, ...], ...] = ()
     warnings: tuple[Warning, ...] = ()
     offload: Offload | None = None
+    turned: Mapping[str, Turned] = field(default_factory=dict)
 
     def node_of(self, step: Step) -> BoundNode:
         """The node a step comes from."""
