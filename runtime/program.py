@@ -268,3 +268,10 @@ class Program:
     def node_of(self, step: Step) -> BoundNode:
         """The node a step comes from."""
         return self.graph.nodes[step.node]
+
+    def inputs_in_file(self, node: BoundNode) -> tuple[str | None, ...]:
+        """Names of a node's inputs by position, as the file has them: also of what another is read in place of."""
+        if node.call is None or not node.call.turned:
+            return node.inputs
+        names = {at: name for name, turned in self.turned.items() for at in turned.readers}
+        return tuple(names.get((node.index, i), name) for i, name in enumerate(node.inputs))

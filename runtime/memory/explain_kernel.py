@@ -175,8 +175,8 @@ def _why_not_run(program: Program, node: BoundNode) -> str:
 def _turned_inputs(program: Program, node: BoundNode) -> tuple[str | None, ...]:
     if node.call is None or not node.call.turned:
         return ()
-    names = {at: name for name, turned in program.turned.items() for at in turned.readers}
-    return tuple(names.get((node.index, i)) for i in range(len(node.inputs)))
+    named = zip(program.inputs_in_file(node), node.inputs, strict=True)
+    return tuple(name if name != read else None for name, read in named)
 
 
 def _explain_step(index: PlanIndex, node: BoundNode, step: Step) -> StepExplanation:

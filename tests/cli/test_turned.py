@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,23 @@ def test_it_is_dumped_with_what_is_read_in_its_place(kgrun: Any, graph_file: Any
         assert found.shape == (8, 5)
     planned, single = (tmp_path / mode / "iteration_0" / "t.npy" for mode in ("planned", "single"))
     assert planned.read_bytes() == single.read_bytes()
+
+
+def test_inputs_of_its_readers_are_dumped_by_the_names_of_the_file(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    common = {
+        "dump_mode": 1, "net_name": "head", "iteration": "0", "input_output": 1, "kernels": ["mm"],
+        "support_device": [0], "op_debug_mode": 0,
+    }  # fmt: skip
+    found = {}
+    for mode in ("planned", "single"):
+        settings = {"common_dump_settings": common | {"path": str(tmp_path / mode)}}
+        config = tmp_path / f"{mode}.json"
+        config.write_text(json.dumps(settings))
+        kgrun("execute", graph_file(**HEAD), "--device", "cpu", "--memory", mode, "--dump-config", config)
+        files = (tmp_path / mode).rglob("*.npy")
+        found[mode] = {path.name: path.read_bytes() for path in files}
+    assert {"x.npy", "t.npy"} <= set(found["planned"])
+    assert found["planned"] == found["single"]
 
 
 def test_checks_of_its_readers_find_nothing_new(kgrun: Any, graph_file: Any) -> None:
