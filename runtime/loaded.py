@@ -214,8 +214,12 @@ class LoadedProgram:
     def read(self, name: str, *, pinned: bool = True) -> Array | None:
         """A tensor's bytes as a host array; None for one without device memory.
 
-        With `pinned`, from the copy that outlives the run, where there is one.
+        With `pinned`, from the copy that outlives the run, where there is one. A tensor that no step makes is what its
+        readers read in its place.
         """
+        if name in self.program.turned:
+            lying = self.read(self.program.turned[name].source, pinned=pinned)
+            return None if lying is None else np.ascontiguousarray(lying.swapaxes(-1, -2))
         table = self.feed.table(name)
         if table is not None:
             return table

@@ -7,6 +7,7 @@ outputs). Planner, execute loop, timing, dump and checks read steps and buffers 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -227,15 +228,30 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Turned:
+    """A tensor that no step makes: its readers read another one in its place, with the last two axes swapped.
+
+    Attributes:
+        source: the other tensor.
+        readers: node and position among its inputs, in the order of the nodes.
+    """
+
+    source: str
+    readers: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Steps over buffers for one target.
 
     Attributes:
+        graph: as it runs: what reads a tensor of `turned` names that one's source.
         target: "cpu" or "cuda".
         slots: where each tensor lives; tensors without device memory are missing.
         decisions: in-place requests and what became of them.
         groups: contiguous groups, each a tuple of buffer indices in order.
         offload: which buffers come and go between host and device; None where all stay.
+        turned: results of Transposes that run nothing, because products read their inputs as they lie.
     """
 
     graph: BoundGraph
@@ -247,7 +263,15 @@ class Program:
     groups: tuple[tuple[int, ...], ...] = ()
     warnings: tuple[Warning, ...] = ()
     offload: Offload | None = None
+    turned: Mapping[str, Turned] = field(default_factory=dict)
 
     def node_of(self, step: Step) -> BoundNode:
         """The node a step comes from."""
         return self.graph.nodes[step.node]
+
+    def inputs_in_file(self, node: BoundNode) -> tuple[str | None, ...]:
+        """Names of a node's inputs by position, as the file has them: also of what another is read in place of."""
+        if node.call is None or not node.call.turned:
+            return node.inputs
+        names = {at: name for name, turned in self.turned.items() for at in turned.readers}
+        return tuple(names.get((node.index, i), name) for i, name in enumerate(node.inputs))

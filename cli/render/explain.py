@@ -57,6 +57,9 @@ def kernel_lines(kernel: KernelExplanation) -> Iterator[str]:
     """One node and its steps."""
     yield f"kernel {kernel.node}: {kernel.op} on stream {kernel.stream}"
     yield _row("inputs", ", ".join(name or "(absent)" for name in kernel.inputs) or "none")
+    for name, instead in zip(kernel.turned, kernel.inputs, strict=False):
+        if name is not None:
+            yield _row("turned", f"{instead} is read in place of {name}, its last two axes swapped")
     yield _row("outputs", ", ".join(name or "(absent)" for name in kernel.outputs) or "none")
     if kernel.not_run is not None:
         yield _row("not run", kernel.not_run)
@@ -118,6 +121,8 @@ def _origin(tensor: TensorExplanation) -> str:
     shared = next((member.reason for member in tensor.alias_class if member.name == tensor.name), None)
     if shared is not None:
         return f"it is a {shared}" if shared.startswith("view") else shared
+    if tensor.no_memory is not None and tensor.read_by and tensor.nbytes:
+        return "nothing needs it"  # its readers read another tensor
     if tensor.role in ("intermediate", "output"):
         return "its value is known before the run" if tensor.nbytes else "it has no elements"
     return "it comes from outside"

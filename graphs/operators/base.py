@@ -80,6 +80,8 @@ class OpCall:
         exact: whether these are the results' shapes; inference of a dynamic operator clears it where they are upper
             bounds, and only the run tells.
         unnamed: outputs that the graph has no name for: an operator need not compute them.
+        turned: inputs that lie in memory with their last two axes swapped; `inputs` has their types as the operator
+            means them.
     """
 
     op: str
@@ -90,6 +92,7 @@ class OpCall:
     outputs: tuple[TensorType, ...] = ()
     exact: bool = True
     unnamed: frozenset[int] = frozenset()
+    turned: frozenset[int] = frozenset()
 
     def input(self, index: int) -> TensorType:
         """Input `index`; InferenceError when it is absent."""
@@ -101,6 +104,14 @@ class OpCall:
     def optional(self, index: int) -> TensorType | None:
         """Input `index`, or None when it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
+
+    def lying(self, index: int) -> TensorType | None:
+        """Input `index` with the shape that it has in memory, or None when it is absent."""
+        found = self.optional(index)
+        if found is None or index not in self.turned:
+            return found
+        *lead, rows, columns = found.shape
+        return TensorType(found.dtype, (*lead, columns, rows))
 
     def ints(self, index: int, attribute: str | None = None) -> tuple[int, ...] | None:
         """The known integers of input `index`, or of `attribute` where older opsets have them; None without either."""
@@ -152,6 +163,7 @@ class OpSchema:
         host_inputs: positions that must be known before the run (shapes, axes) and need no device memory.
         alias: the input whose bytes output 0 is a view of (Reshape and its like): no kernel, no memory.
         view: whether a call leaves the bytes of input 0 as they are, so that it is a view of them like those.
+        turnable: inputs that its kernels read as well where they lie turned (`OpCall.turned`).
         inplace: inputs whose memory output 0 may take over when they die here and the sizes match.
         flops: floating-point operations of a call, for reports.
         dynamic: output shapes depend on the elements of the inputs. `infer` gives the exact types where these are
@@ -170,6 +182,7 @@ class OpSchema:
     host_inputs: frozenset[int] = frozenset()
     alias: int | None = None
     view: View | None = None
+    turnable: frozenset[int] = frozenset()
     inplace: tuple[int, ...] = ()
     flops: Cost | None = None
     dynamic: bool = False

@@ -9,6 +9,7 @@ from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType,
 from kgrun.graphs.operators.shapes import broadcast_shape, same_dtype
 
 _MULTIPLIED = WIDE_FLOATS | {"int32", "int64", "uint32", "uint64"}
+_MATRICES = frozenset({0, 1})
 
 
 def gemm_sizes(call: OpCall) -> tuple[int, int, int]:
@@ -55,7 +56,7 @@ def _flops(call: OpCall) -> int:
 
 
 register(
-    OpSchema("MatMul", "linear", (2, 2), _matmul, dtypes=_MULTIPLIED, flops=_flops),
+    OpSchema("MatMul", "linear", (2, 2), _matmul, dtypes=_MULTIPLIED, turnable=_MATRICES, flops=_flops),
     OpSchema(
         "Gemm",
         "linear",
@@ -68,6 +69,7 @@ register(
             "transA": Attribute("int", 0),
             "transB": Attribute("int", 0),
         },
+        turnable=_MATRICES,
         flops=_flops,
     ),
 )

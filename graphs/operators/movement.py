@@ -44,6 +44,13 @@ def permutation(call: OpCall) -> tuple[int, ...]:
     return tuple(perm)
 
 
+def swaps_last_axes(call: OpCall) -> bool:
+    """Whether a Transpose swaps its last two axes and leaves the others where they are."""
+    perm = permutation(call)
+    rank = len(perm)
+    return rank > 1 and perm == (*range(rank - 2), rank - 1, rank - 2)
+
+
 def slice_ranges(call: OpCall) -> tuple[AxisRange, ...]:
     """Slice's range of every axis, clamped as ONNX says (which is how Python's slices clamp)."""
     shape = call.input(0).shape

@@ -52,9 +52,13 @@ class Dump:
         """Whether iteration `iteration`, counted from 0, is dumped (S135)."""
         return self.off is None and iteration in self.config.iterations
 
-    def wanted(self, graph: BoundGraph) -> list[str]:
+    def wanted(self, program: Program) -> list[str]:
         """Names of the tensors to dump, in the graph's order."""
-        nodes = [(node.name, node.read_names(), node.written_names()) for node in graph.nodes]
+        graph = program.graph
+        nodes = [
+            (node.name, [n for n in program.inputs_in_file(node) if n is not None], node.written_names())
+            for node in graph.nodes
+        ]
         names = self.wanted_of(nodes, graph.tensors)
         return [n for n, t in graph.tensors.items() if n in names and (t.spec is None or t.spec.valid)]
 
@@ -195,7 +199,7 @@ def run_dumped(loaded: LoadedProgram, iterations: int, dump: Dump, host: Callabl
     device, steps = loaded.device, loaded.program.steps
     measured = Measured(methods=[step.method for step in loaded.prepared])
     timer = StepTimer(device, len(steps))
-    before, after = dump_points(loaded.program, dump.wanted(loaded.program.graph))
+    before, after = dump_points(loaded.program, dump.wanted(loaded.program))
     for iteration in range(iterations):
         if iteration and not loaded.feed.more():
             break

@@ -49,7 +49,7 @@ class AliasClasses:
         members: owner -> its tensors, in the order they joined.
         reasons: tensor -> why it lives in another's bytes.
         decisions: what became of each in-place request.
-        forwarded: indices of nodes that need no kernel because their output is a view.
+        forwarded: indices of nodes that need no kernel: their output is a view, or nothing reads it.
         known: results of nodes that run nothing; loaded once, so never overwritten.
     """
 
@@ -81,7 +81,12 @@ class AliasClasses:
 
 
 def alias_classes(
-    bound: BoundGraph, *, reuse: bool = True, views: bool = True, folded: frozenset[int] = frozenset()
+    bound: BoundGraph,
+    *,
+    reuse: bool = True,
+    views: bool = True,
+    folded: frozenset[int] = frozenset(),
+    unmade: frozenset[str] = frozenset(),
 ) -> AliasClasses:
     """The alias classes of `bound`, in execution order.
 
@@ -89,6 +94,7 @@ def alias_classes(
         reuse: grant in-place outputs that the file does not ask for; off in `none` mode.
         views: see `lower`.
         folded: indices of nodes whose results are known constants; they run nothing.
+        unmade: tensors that nothing reads any more; their nodes run nothing.
 
     Raises:
         GraphError: KG345 where a declared in-place output would destroy a value that is still needed.
@@ -101,18 +107,22 @@ def alias_classes(
         if tensor.spec is not None and tensor.spec.alias_of in classes.owner and classes.owner[name] == name:
             del classes.members[name]
             classes.join(name, tensor.spec.alias_of, f"alias of {tensor.spec.alias_of}", classes.uses.pop(name))
-    apart = _apart(bound) if views else frozenset(bound.tensors)
+    apart = set_apart(bound) if views else frozenset(bound.tensors)
     for node in bound.nodes:
         if node.index in folded:
             for result in node.written_names():
                 classes.add(result, _use(bound, result, known=True))
                 classes.known.add(result)
+        elif not unmade.isdisjoint(node.written_names()):
+            for result in node.written_names():
+                classes.add(result, _use(bound, result))
+            classes.forwarded.add(node.index)
         else:
             _place_outputs(bound, node, classes, reuse, apart)
     return classes
 
 
-def _apart(bound: BoundGraph) -> frozenset[str]:
+def set_apart(bound: BoundGraph) -> frozenset[str]:
     """Tensors that the file overwrites or places, and all that would share their bytes if all possible views did."""
     found = {source for node in bound.nodes for source in node.inplace.values()}
     found.update(name for group in bound.source.contiguous for name in group)
@@ -120,6 +130,7 @@ def _apart(bound: BoundGraph) -> frozenset[str]:
         if node.collective is not None and node.collective.contiguous:
             found.update(name for name in (*node.inputs, *node.outputs) if name is not None)
     pairs = [pair for node in bound.nodes for pair in _sharing(node)] if found else []
+    pairs += [(name, t.spec.alias_of) for name, t in bound.tensors.items() if t.spec is not None and t.spec.alias_of]
     before = 0
     while len(found) > before:
         before = len(found)

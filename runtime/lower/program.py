@@ -11,6 +11,7 @@ from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import alias_of, lookup
 from kgrun.runtime.lower.classes import AliasClasses, alias_classes
 from kgrun.runtime.lower.sources import KernelSources
+from kgrun.runtime.lower.turned import read_turned
 from kgrun.runtime.lower.work import NodeWork, bind_work, prepare_node
 from kgrun.runtime.program import (
     Buffer,
@@ -36,7 +37,8 @@ def lower(
 
     Args:
         reuse: let kgrun grant in-place outputs that the file does not ask for.
-        views: let a call be a view that only its sizes make one; not where nodes are left out that may overwrite it.
+        views: let a call be a view that only its sizes make one, and products read through Transposes; not where nodes
+            are left out that may overwrite it, or that read it.
         sources: kernel sources read already.
 
     Raises:
@@ -44,7 +46,8 @@ def lower(
         DeviceUnavailable: an operator without a kernel for the target.
     """
     folded = frozenset(node.index for node in bound.nodes if _is_known(bound, node))
-    classes = alias_classes(bound, reuse=reuse, views=views, folded=folded)
+    bound, turned = read_turned(bound, target, folded) if views else (bound, {})
+    classes = alias_classes(bound, reuse=reuse, views=views, folded=folded, unmade=frozenset(turned))
     lowering = _Lowering(bound, target, classes, folded, sources or KernelSources(bound.source))
     steps = tuple(lowering.steps())
     buffers = tuple(lowering.buffers)
@@ -57,6 +60,7 @@ def lower(
         decisions=tuple(classes.decisions),
         groups=tuple(lowering.groups),
         warnings=bound.warnings,
+        turned=turned,
     )
 
 

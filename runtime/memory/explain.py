@@ -10,6 +10,8 @@ from kgrun.runtime.memory.plan_types import MemoryPlan, Placement
 from kgrun.runtime.program import Buffer, Decision, MemoryClass, Pointer, Program
 from kgrun.runtime.streams import plan_streams
 
+_NAMED = 10  # of a tensor's readers, in one line
+
 
 @dataclass(frozen=True, slots=True)
 class AliasMember:
@@ -100,6 +102,8 @@ def explain_tensor(
     requests = tuple(d for d in program.decisions if name in (d.output, d.input))
     if buffer is None or place is None:
         why = _why_no_memory(tensor, buffer)
+        if name in program.turned:
+            why, read = turned_text(program, name), _turned_readers(found, name)
         return TensorExplanation(
             name, role, dtype, shape, nbytes, why, written_by=written, read_by=read, inplace=requests
         )
@@ -162,6 +166,19 @@ def _why_no_memory(tensor: BoundTensor | None, buffer: Buffer | None) -> str:
     if tensor is not None and tensor.type.value is not None and not tensor.used:
         return "its value is known before the run and no kernel reads it on the device"
     return "no step reads or writes it on the device"
+
+
+def turned_text(program: Program, name: str) -> str:
+    """Where the readers of a tensor that no step makes find its elements: `mm reads w as input 1, …`."""
+    turned = program.turned[name]
+    readers = [f"{program.graph.nodes[node].name} as input {position}" for node, position in turned.readers]
+    more = f" and {len(readers) - _NAMED:,} more" if len(readers) > _NAMED else ""
+    return f"{turned.source} is read in its place, last two axes swapped, by {', '.join(readers[:_NAMED])}{more}"
+
+
+def _turned_readers(index: PlanIndex, name: str) -> tuple[StepRef, ...]:
+    nodes = dict.fromkeys(node for node, _ in index.program.turned[name].readers)
+    return tuple(index.step_ref(step.index) for node in nodes for step in index.node_steps.get(node, ()))
 
 
 def _sharers(index: PlanIndex, place: Placement) -> tuple[tuple[Sharer, ...], tuple[Sharer, ...]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kgrun.graphs.bound import BoundNode, Dim3, ScalarArgument, TensorArgument
 from kgrun.graphs.errors import UsageError, did_you_mean
 from kgrun.graphs.records import dataclass
+from kgrun.runtime.memory.explain import turned_text
 from kgrun.runtime.memory.explain_index import BufferRef, PlanIndex, StepRef, named
 from kgrun.runtime.memory.explain_values import value_text
 from kgrun.runtime.memory.plan_types import MemoryPlan
@@ -98,6 +99,8 @@ class KernelExplanation:
         inputs, outputs: tensor names by position, None where an optional one is absent; absent inputs are dropped
             from the argument list.
         not_run: why the node runs nothing; `steps` is then empty.
+        turned: by position of the inputs, the tensor that the file names there, where another is read in its place with
+            its last two axes swapped; None elsewhere, empty where there is none.
     """
 
     node: str
@@ -107,6 +110,7 @@ class KernelExplanation:
     outputs: tuple[str | None, ...]
     steps: tuple[StepExplanation, ...]
     not_run: str | None = None
+    turned: tuple[str | None, ...] = ()
 
 
 def explain_kernel(
@@ -128,6 +132,7 @@ def explain_kernel(
         outputs=node.outputs,
         steps=tuple(_explain_step(found, node, step) for step in steps),
         not_run=None if steps else _why_not_run(program, node),
+        turned=_turned_inputs(program, node),
     )
 
 
@@ -158,11 +163,20 @@ def _why_not_run(program: Program, node: BoundNode) -> str:
     if node.call is not None and node.call.outputs and all(t.value is not None for t in node.call.outputs):
         return "its results are known before the run"
     for output in node.written_names():
+        if output in program.turned:
+            return f"nothing is launched: {turned_text(program, output)}"
         slot = program.slots.get(output)
         reason = None if slot is None else (program.buffers[slot.buffer].shares or {}).get(output)
         if reason is not None:
             return f"nothing is launched: {output} is a {reason}"
     return "nothing is launched: its results have no elements, or no kernel needs them"
+
+
+def _turned_inputs(program: Program, node: BoundNode) -> tuple[str | None, ...]:
+    if node.call is None or not node.call.turned:
+        return ()
+    named = zip(program.inputs_in_file(node), node.inputs, strict=True)
+    return tuple(name if name != read else None for name, read in named)
 
 
 def _explain_step(index: PlanIndex, node: BoundNode, step: Step) -> StepExplanation:

@@ -20,20 +20,23 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-def _operand(array: Array | None) -> Array:
+def _operand(array: Array | None, turned: bool = False) -> Array:
+    """The operand as the operator means it; what is widened lies in that order, as if it had never been turned."""
     assert array is not None
-    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
+    array = array.swapaxes(-1, -2) if turned else array
+    return array.astype(np.float32, order="C") if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
 @on_cpu("MatMul")
 def matmul(call: OpCall) -> HostFunction:
     """numpy's matmul; a batch of matrices times one matrix becomes a single product."""
     a, b = call.input(0).shape, call.input(1).shape
-    joined, rows = len(a) > 2 and len(b) == 2, prod(a[:-1])
     narrow = compute_dtype(call.input(0).dtype) != call.input(0).dtype
+    turned = [i in call.turned for i in (0, 1)]
+    joined, rows = len(a) > 2 and len(b) == 2 and (narrow or not turned[0]), prod(a[:-1])
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        left, right, out = _operand(inputs[0]), _operand(inputs[1]), outputs[0]
+        (left, right), out = (_operand(x, turn) for x, turn in zip(inputs, turned, strict=True)), outputs[0]
         if joined:
             left, out = left.reshape(rows, a[-1]), out.reshape(rows, b[-1])
         if narrow or out.ndim == 0:
@@ -49,10 +52,12 @@ def gemm(call: OpCall) -> HostFunction:
     """alpha · A B + beta · C."""
     alpha, beta = call.attributes["alpha"], call.attributes["beta"]
     flips = (call.attributes["transA"], call.attributes["transB"])
+    turned = [i in call.turned for i in (0, 1)]
     whole = compute_dtype(call.input(0).dtype) not in ("float32", "float64")
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        a, b = (_operand(x).T if flip else _operand(x) for x, flip in zip(inputs, flips, strict=False))
+        a, b = (_operand(x, turn) for x, turn in zip(inputs, turned, strict=False))
+        a, b = (x.T if flip else x for x, flip in zip((a, b), flips, strict=True))
         out = outputs[0]
         direct = out.dtype == a.dtype and not whole
         product = np.matmul(a, b, out=out) if direct else np.matmul(a, b)

@@ -77,10 +77,11 @@ def _matmul(call: OpCall) -> Lowered:
     a, b, batch = matrices(call.input(0).shape, call.input(1).shape)
     m, n, k = gemm_sizes(call)
     steps = [_batch_steps(shape, batch) for shape in (a, b)]
-    if not any(steps[1]) and prod(batch) > 1 and prod(a[:-2]) == prod(batch):
+    a_steps, b_steps = (1, m) if 0 in call.turned else (k, 1), (1, k) if 1 in call.turned else (n, 1)
+    if not any(steps[1]) and prod(batch) > 1 and prod(a[:-2]) == prod(batch) and 0 not in call.turned:
         m, batch, steps = m * prod(batch), (), [(), ()]  # one matrix B for all: the batches of A are further rows
     sizes, (a_batch, b_batch) = collapse(batch, *steps)
-    return product(call, Product(m, n, k, (k, 1), (n, 1), sizes, a_batch, b_batch))
+    return product(call, Product(m, n, k, a_steps, b_steps, sizes, a_batch, b_batch))
 
 
 def matrices(a: Sequence[int], b: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -106,8 +107,9 @@ def _batch_steps(shape: Sequence[int], batch: tuple[int, ...]) -> tuple[int, ...
 @on_cuda("Gemm")
 def _gemm(call: OpCall) -> Lowered:
     m, n, k = gemm_sizes(call)
-    a = (1, m) if call.attributes["transA"] else (k, 1)
-    b = (1, k) if call.attributes["transB"] else (n, 1)
+    # Turned twice is as it was.
+    a = (1, m) if call.attributes["transA"] != (0 in call.turned) else (k, 1)
+    b = (1, k) if call.attributes["transB"] != (1 in call.turned) else (n, 1)
     added = call.optional(2)
     steps = None
     if added is not None and call.attributes["beta"] != 0:

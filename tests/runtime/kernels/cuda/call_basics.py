@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kgrun.graphs.operators import all_schemas, infer
@@ -20,6 +21,11 @@ def call(op: str, dtype: str, /, *shapes: Ints | TensorType | None, outputs: int
     """A use of `op` over tensors of `dtype` and of given types."""
     types = [TensorType(dtype, shape) if isinstance(shape, tuple) else shape for shape in shapes]
     return infer(op, f"{op}_{dtype}", types, attributes, outputs)
+
+
+def turned(found: OpCall, *positions: int) -> OpCall:
+    """The same product with these operands in memory with their last two axes swapped."""
+    return replace(found, turned=frozenset(positions))
 
 
 def dtypes_of(op: str) -> list[str]:

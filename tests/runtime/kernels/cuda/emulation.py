@@ -46,7 +46,8 @@ def random_array(type_: TensorType, rng: np.random.Generator) -> Array:
 def inputs_for(call: OpCall, seed: int = 0) -> list[Array | None]:
     """Inputs of a call; signs vary where the operator takes negative numbers."""
     rng = np.random.default_rng(seed)
-    arrays = [None if type_ is None else random_array(type_, rng) for type_ in call.inputs]
+    types = [call.lying(index) for index in range(len(call.inputs))]
+    arrays = [None if type_ is None else random_array(type_, rng) for type_ in types]
     first = arrays[0] if arrays else None
     unsafe = ("Log", "Sqrt", "Pow", "Acosh", "ReduceLogSum", "BitShift")
     if first is not None and call.op not in unsafe and first.dtype.kind not in "ub" and call.input(0).value is None:

@@ -17,7 +17,7 @@ from tests.runtime.kernels.cuda import (
     recurrent_calls,
     training_calls,
 )
-from tests.runtime.kernels.cuda.call_basics import CLASSES, call, dtypes_of, known
+from tests.runtime.kernels.cuda.call_basics import CLASSES, call, dtypes_of, known, turned
 
 
 def calls_of(op: str) -> Iterator[OpCall]:
@@ -207,9 +207,17 @@ def _linear(op: str) -> Iterator[OpCall]:
         yield call(op, "float32", (33, 17), (70, 33), (70,), transA=1, transB=1, alpha=0.5, beta=2.0)
         yield call(op, "float16", (17, 33), (70, 33), (17, 1), transB=1)
         yield call(op, "int32", (5, 6), (6, 7), (), alpha=0.5, beta=2.0)
+        yield turned(call(op, "float32", (17, 33), (70, 33), (70,), transB=1), 0, 1)
+        yield turned(call(op, "float64", (33, 17), (33, 70), transA=1, alpha=0.5), 0, 1)
         yield call(op, "float32", (4, 0), (0, 5), (5,))
         return
     yield call(op, "float32", (2, 3, 9, 8), (3, 8, 10))
+    yield turned(call(op, "float32", (1, 40), (40, 300)), 1)
+    yield turned(call(op, "float16", (33, 40), (40, 70)), 0, 1)
+    yield turned(call(op, "float32", (2, 3, 9, 8), (3, 8, 10)), 0, 1)
+    yield turned(call(op, "float64", (2, 3, 9, 8), (8, 10)), 0)
+    yield turned(call(op, "bfloat16", (2, 3, 9, 8), (8, 10)), 1)
+    yield turned(call(op, "int64", (2, 1, 9, 8), (3, 8, 1)), 0, 1)
     yield call(op, "float16", (2, 1, 9, 8), (3, 8, 10))
     yield call(op, "bfloat16", (150, 40), (40, 140))
     yield call(op, "float32", (2, 3, 9, 8), (8, 10))
