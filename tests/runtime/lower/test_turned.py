@@ -237,6 +237,12 @@ def test_other_permutations_run_and_views_stay_views() -> None:
         assert made.slots.get("t") == (made.slots["w"] if shape[-1] == 1 else made.slots.get("t"))
 
 
+def test_a_result_without_a_name_is_nobodys_operand() -> None:
+    nodes, tensors = head()
+    nodes.append(node("unnamed", ["w"], [None], op="Transpose"))
+    assert list(program(nodes, tensors, ["y"]).turned) == ["t"]
+
+
 def test_a_graph_lowered_node_by_node_runs_it() -> None:
     nodes, tensors = head()
     assert names(lower(bound(nodes, tensors, ["y"]), "cuda", views=False))[:2] == ["turn", "mm"]
