@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor
 from kgrun.graphs.operators import alias_of, lookup
-from kgrun.graphs.operators.movement import swaps_last_axes
 from kgrun.graphs.schema.kinds import is_op
 from kgrun.runtime.lower.classes import set_apart
 from kgrun.runtime.program import Turned
@@ -45,7 +44,11 @@ def read_turned(
 def _swaps(node: BoundNode) -> bool:
     """Whether it is a Transpose that swaps its last two axes, and moves bytes by that."""
     call = node.call
-    return call is not None and node.op == "Transpose" and alias_of(call) is None and swaps_last_axes(call)
+    if call is None or call.op != "Transpose" or not node.written_names():
+        return False
+    from kgrun.graphs.operators.movement import swaps_last_axes  # a graph of launches needs no operators
+
+    return alias_of(call) is None and swaps_last_axes(call)
 
 
 def why_it_runs(bound: BoundGraph, node: BoundNode, target: str, apart: frozenset[str]) -> str | None:

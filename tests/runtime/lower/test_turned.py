@@ -13,7 +13,7 @@ from kgrun.runtime.lower.classes import set_apart
 from kgrun.runtime.lower.turned import why_it_runs
 from kgrun.runtime.memory.explain import explain_tensor
 from kgrun.runtime.memory.explain_kernel import explain_kernel
-from kgrun.runtime.program import Copy, Launch, LibraryCall, Pointer, Program, Turned
+from kgrun.runtime.program import Copy, Launch, LibraryCall, MemoryClass, Pointer, Program, Turned
 from tests.plan_by_hand import plan_by_hand
 from tests.support import bound, node, planned, program, tensor
 
@@ -69,6 +69,16 @@ def test_the_source_lives_until_the_product_has_read_it() -> None:
     _, places = planned(made)
     assert (places["k1"].first_step, places["k1"].last_step) == (0, 3)
     assert "t" not in places
+
+
+def test_an_embedding_that_is_the_head_as_well_stays_one_parameter() -> None:
+    nodes, tensors = head()
+    nodes.insert(0, op("embed", "Gather", ["w", "ids"], "x"))
+    tensors = {"w": tensors["w"], "ids": tensor("input", [2], "int64")}
+    made = program(nodes, tensors, ["y"])
+    assert names(made) == ["embed", "mm", "n"]
+    assert [b.name for b in made.buffers if b.memory_class is MemoryClass.PARAMETER] == ["w"]
+    assert made.graph.tensors["w"].consumers == (0, 1, 2)
 
 
 def test_both_operands_and_several_transposes_of_one_tensor() -> None:
@@ -225,6 +235,12 @@ def test_other_permutations_run_and_views_stay_views() -> None:
         made = program(nodes, {"x": tensor("input", [2, rows], F), "w": tensor("input", shape, F)}, ["y"])
         assert names(made) == steps, perm
         assert made.slots.get("t") == (made.slots["w"] if shape[-1] == 1 else made.slots.get("t"))
+
+
+def test_a_result_without_a_name_is_nobodys_operand() -> None:
+    nodes, tensors = head()
+    nodes.append(node("unnamed", ["w"], [None], op="Transpose"))
+    assert list(program(nodes, tensors, ["y"]).turned) == ["t"]
 
 
 def test_a_graph_lowered_node_by_node_runs_it() -> None:

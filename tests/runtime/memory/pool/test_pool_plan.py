@@ -32,7 +32,7 @@ def test_S109_every_step_that_touches_a_buffer_is_a_use_of_it() -> None:
 def test_S109_B13_a_buffer_read_twice_by_one_step_counts_once_and_dies_there() -> None:
     tensors = {"x": tensor("input", [32, 32], "float32")}
     nodes = [
-        node("a", ["x"], ["t"], op="Transpose"),
+        node("a", ["x"], ["t"], op="Neg"),
         node("square", ["t", "t"], ["u"], op="MatMul"),
         node("c", ["u"], ["v"], op="Transpose"),
         node("d", ["v"], ["y"], op="Transpose"),
