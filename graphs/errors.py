@@ -17,13 +17,14 @@ KgrunError                 what a user may see; carries code, exit, message, whe
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar, Self
 
 from kgrun.graphs.records import dataclass
 
 PathPart = str | int
+Spot = tuple[int, int]  # line and column
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,41 @@ class Place:
             return text
         spot = f"line {self.line}" + (f", column {self.column}" if self.column is not None else "")
         return f"{text} ({spot})" if text else spot
+
+
+class LatePlace(Place):
+    """A place whose line and column are looked for when somebody asks: mostly nobody does.
+
+    Args:
+        locate: gives line and column of a path, None where they are not known.
+    """
+
+    __slots__ = ("_locate",)
+
+    def __init__(self, file: str | None, path: tuple[PathPart, ...], locate: Callable[..., Spot | None]) -> None:
+        super().__init__(file, path)
+        self._locate = locate
+
+    @property
+    def line(self) -> int | None:
+        """1-based."""
+        spot = self._locate(self.path)
+        return None if spot is None else spot[0]
+
+    @property
+    def column(self) -> int | None:
+        """1-based."""
+        spot = self._locate(self.path)
+        return None if spot is None else spot[1]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Place):
+            return NotImplemented
+        mine, theirs = ((p.file, p.path, p.line, p.column) for p in (self, other))
+        return mine == theirs
+
+    def __hash__(self) -> int:
+        return hash((self.file, self.path, self.line, self.column))
 
 
 def format_path(path: Iterable[PathPart]) -> str:

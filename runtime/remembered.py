@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kgrun.graphs import schema
-from kgrun.graphs.errors import PathPart, Place
+from kgrun.graphs.errors import PathPart, Place, Spot
 from kgrun.graphs.load.data_files import check_data_files
 from kgrun.graphs.load.source import STDIN, Source, read_source
 from kgrun.graphs.plain import unpacked
@@ -15,7 +15,7 @@ from kgrun.graphs.version import __version__
 from kgrun.runtime.compile.cache import default_cache, digest_key
 
 if TYPE_CHECKING:
-    from kgrun.graphs.load.document import Document, Spot
+    from kgrun.graphs.load.document import Document
     from kgrun.graphs.schema.graph import KernelGraph
 
 _FORMAT = 1
@@ -84,7 +84,7 @@ class _Places:
 
     def _read(self) -> Document:
         if self._document is None:
-            from kgrun.graphs.load.graph import parse_document
+            from kgrun.graphs.load.parse import parse_document
 
             self._document = parse_document(self._found.data, self._found.name, self._found.format)
         return self._document

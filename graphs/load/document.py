@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kgrun.graphs.errors import GraphError, PathPart, Place
+from kgrun.graphs.errors import GraphError, PathPart, Place, Spot
 from kgrun.graphs.records import dataclass
 
 Path = tuple[PathPart, ...]
-Spot = tuple[int, int]
 # The line and column (from 1) of the value at a path, or of its key; of the deepest part that exists otherwise.
 Locate = Callable[[Path, bool], Spot | None]
 

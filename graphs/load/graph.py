@@ -12,10 +12,8 @@ from pydantic import ValidationError
 
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.load.data_files import check_data_files
-from kgrun.graphs.load.document import Document
-from kgrun.graphs.load.json_text import read_json
-from kgrun.graphs.load.kinds import text_kind
-from kgrun.graphs.load.source import Format, decode, format_of, not_a_graph, read_source
+from kgrun.graphs.load.parse import parse_document
+from kgrun.graphs.load.source import Format, read_source
 from kgrun.graphs.schema.graph import KernelGraph
 
 
@@ -71,29 +69,6 @@ def parse_graph(
     if not allow_external_data:
         check_data_files(graph, document.place)
     return graph
-
-
-def _read_yaml(text: str, name: str) -> Document:
-    from kgrun.graphs.load.yaml_text import read_yaml
-
-    return read_yaml(text, name)
-
-
-def parse_document(data: bytes, name: str, format: Format | None) -> Document:
-    """The values of a file and where they stand, not checked against the schema. Raises as `load_graph`."""
-    text = decode(data, name)
-    reader = read_json if (format or format_of(text)) == "json" else _read_yaml
-    # A graph may hold CUDA C or PTX itself, and a mistake beside it.
-    other = None if "kgrun" in text else text_kind(text)
-    try:
-        document = reader(text, name)
-    except GraphError as error:
-        if error.code == "KG305" and other:
-            raise not_a_graph(name, other) from None
-        raise
-    if not isinstance(document.value, dict) and other:
-        raise not_a_graph(name, other)
-    return document
 
 
 @contextmanager

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kgrun.graphs.errors import GraphError, Place
+from kgrun.graphs.errors import GraphError, Place, Spot
 from kgrun.graphs.load.document import (
     Document,
     Path,
-    Spot,
     at_offset,
     duplicate_key,
     half_character,

@@ -12,11 +12,10 @@ from typing import Any, NoReturn
 
 import yaml
 
-from kgrun.graphs.errors import GraphError, Place
+from kgrun.graphs.errors import GraphError, Place, Spot
 from kgrun.graphs.load.document import (
     Document,
     Path,
-    Spot,
     at_offset,
     duplicate_key,
     half_character,

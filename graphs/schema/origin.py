@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kgrun.graphs.errors import PathPart, Place
+from kgrun.graphs.errors import LatePlace, PathPart, Place
 
 _OF_A_BODY = frozenset({"inputs", "tensors", "nodes", "outputs"})
 
@@ -40,9 +40,7 @@ class Origin:
         """The place of `path` in the file, with line and column where they can be found."""
         if self._body is not None and path and path[0] in _OF_A_BODY:
             path = ("graphs", self._body, *path)
-        spot = self._locate(path) if self._locate else None
-        line, column = spot or (None, None)
-        return Place(self._file, path, line, column)
+        return LatePlace(self._file, path, self._locate) if self._locate else Place(self._file, path)
 
 
 class Sourced:

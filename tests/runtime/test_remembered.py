@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +125,14 @@ def test_graphs_with_bodies_and_without_a_cache_are_checked(
     monkeypatch.setenv("KGRUN_CACHE_DIR", "/dev/null")
     assert not any(isinstance(load_remembered(str(file)), Plain) for _ in range(2))
     assert len(checks) == 4
+
+
+def test_a_command_on_a_file_that_was_checked_needs_neither_schema_nor_yaml(file: Path) -> None:
+    words = [sys.executable, "-X", "importtime", "-m", "kgrun.cli", "plan-memory", str(file)]
+    imported = []
+    for _ in range(2):
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        imported.append({line.rpartition("|")[2].strip() for line in done.stderr.splitlines()})
+    heavy = {"kgrun.graphs.schema.graph", "kgrun.graphs.load.yaml_text", "yaml"}
+    assert imported[0] >= heavy
+    assert not imported[1] & heavy
