@@ -34,6 +34,7 @@ _LONG_NS = 5_000_000  # so long a step needs no repeats in a graph
 _MOST_NS = 500_000_000  # for one step, as long as it has a few runs
 _FEWEST_RUNS = 3
 _LEAST_RUNS = 5
+_FEW_RUNS = 4  # times as many: all of their error is in what comes before the first step
 _FEW_ROWS = 2  # not one: that would be the run itself, and what is found from it could only agree with it
 _MOST_NODES = 4_096
 _RUNS_OF_ALL = 2_000
@@ -121,7 +122,8 @@ def _in_a_row(timer: GraphTimer, calls: Sequence[Call], once: int, costs: Launch
         return max(_median_replay(timer, calls, _FEWEST_RUNS) - costs.graph, 0), costs.graph
     many = max(min(_WANTED_NS // max(once, 1), _MOST_REPEATS, _MOST_NODES // len(calls)), _LEAST_REPEATS)
     runs = min(_CALIBRATION_RUNS, max(_FEWEST_RUNS, _MOST_NS // max(once * many, 1)))
-    few_ns, many_ns = (_median_replay(timer, list(calls) * rows, runs) for rows in (_FEW_ROWS, many))
+    many_ns = _median_replay(timer, list(calls) * many, runs)
+    few_ns = _median_replay(timer, list(calls) * _FEW_ROWS, runs * _FEW_RUNS)
     each = max(many_ns - few_ns, 0) / (many - _FEW_ROWS)
     return round(each), max(round(few_ns - _FEW_ROWS * each), 0)
 
