@@ -64,7 +64,7 @@ def session(device: Any, graph: Any, **options: Any) -> Any:
 
 
 def tiny_kernels(device: Any, section: Section) -> None:
-    """(a) replay and lean loop against the same by hand; each made anew several times, for where a graph lies matters."""
+    """(a) replay and lean loop against the same by hand; each made anew several times: where a graph lies matters."""
     pairs = [_tiny_pair(device) for _ in range(PAIRS)]
     found, host = ({name: statistics.median(pair[k][name] for pair in pairs) for name in pairs[0][k]} for k in (0, 1))
     try:

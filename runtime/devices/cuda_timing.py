@@ -7,7 +7,7 @@ the part of the launch that is hidden by that overlap belongs to the step when i
 kernel's time is added. `benchmarks/timing_methods.py` compares this with events, CUPTI and ncu.
 
 What a run takes before its first step is a matter of its own steps too, whose code and arguments are to be had first.
-So it is found from chains of the whole run, a short one and a long one, as where the line through both begins.
+So it is what a graph of the whole run takes more than the run does among many of itself.
 
 What has to come before each repeat (emptying the cache, clearing what the step adds to) is part of the graph, and the
 time of a graph of that alone is taken off.
@@ -34,8 +34,7 @@ _LONG_NS = 5_000_000  # so long a step needs no repeats in a graph
 _MOST_NS = 500_000_000  # for one step, as long as it has a few runs
 _FEWEST_RUNS = 3
 _LEAST_RUNS = 5
-_FEW_RUNS = 4  # times as many: all of their error is in what comes before the first step
-_FEW_ROWS = 2  # not one: that would be the run itself, and what is found from it could only agree with it
+_RUNS_OF_ONE = 4  # times as many: all of their error is in what comes before the first step
 _MOST_NODES = 4_096
 _RUNS_OF_ALL = 2_000
 _CALIBRATION_RUNS = 15
@@ -111,7 +110,7 @@ def time_steps(
 
 
 def _in_a_row(timer: GraphTimer, calls: Sequence[Call], once: int, costs: LaunchCosts) -> tuple[int, int]:
-    """Nanoseconds of all calls in a row, and before the first of them, from replays of many such rows and of a few.
+    """Nanoseconds of all calls in a row, and before the first of them, from replays of many such rows and of one.
 
     Cache and code are as a run finds them. A long run is its own row: what comes before it does not matter.
 
@@ -123,9 +122,9 @@ def _in_a_row(timer: GraphTimer, calls: Sequence[Call], once: int, costs: Launch
     many = max(min(_WANTED_NS // max(once, 1), _MOST_REPEATS, _MOST_NODES // len(calls)), _LEAST_REPEATS)
     runs = min(_CALIBRATION_RUNS, max(_FEWEST_RUNS, _MOST_NS // max(once * many, 1)))
     many_ns = _median_replay(timer, list(calls) * many, runs)
-    few_ns = _median_replay(timer, list(calls) * _FEW_ROWS, runs * _FEW_RUNS)
-    each = max(many_ns - few_ns, 0) / (many - _FEW_ROWS)
-    return round(each), max(round(few_ns - _FEW_ROWS * each), 0)
+    one_ns = _median_replay(timer, calls, runs * _RUNS_OF_ONE)
+    each = max(many_ns - one_ns, 0) / (many - 1)
+    return round(each), max(round(one_ns - each), 0)
 
 
 def _sample(
