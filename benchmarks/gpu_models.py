@@ -239,6 +239,11 @@ def main() -> None:
         )
         took = tuned(given.models, given.types, given.compile, given.tune_within)
 
+    def save(*sections: Section) -> str:
+        text = markdown(head_lines("Models on a GPU", facts), list(sections))
+        write_results(given.out, given.name, text, document(facts, list(sections)))
+        return text
+
     def work(section: Section) -> None:
         section.columns = COLUMNS
         with tempfile.TemporaryDirectory() as folder:
@@ -256,11 +261,9 @@ def main() -> None:
                         empty = [None] * (len(COLUMNS) - 3)
                         section.rows.append((path.stem, kind, *empty, f"{type(error).__name__}: {str(error)[:200]}"))
                         section.checks.append(Check(f"{path.stem} {kind}: ran", 1.0, 0.0))
+                    save(section)  # whatever comes: a long run is not lost
 
-    sections = [run_section("Models", work)]
-    text = markdown(head_lines("Models on a GPU", facts), sections)
-    write_results(given.out, given.name, text, document(facts, sections))
-    print(text)
+    print(save(run_section("Models", work)))
 
 
 if __name__ == "__main__":
