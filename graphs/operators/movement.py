@@ -44,8 +44,17 @@ def permutation(call: OpCall) -> tuple[int, ...]:
     return tuple(perm)
 
 
+def _clamped(start: int, end: int, step: int, size: int) -> AxisRange:
+    # Unlike Python's slices, which take nothing there, a backward slice from before the first element starts at it.
+    first, last = (0, size) if step > 0 else (-1, size - 1)
+    start, end = (min(max(at + size if at < 0 else at, first), last) for at in (start, end))
+    if step < 0:
+        start = max(start, min(0, last))
+    return AxisRange(start, step, len(range(start, end, step)))
+
+
 def slice_ranges(call: OpCall) -> tuple[AxisRange, ...]:
-    """Slice's range of every axis, clamped as ONNX says (which is how Python's slices clamp)."""
+    """Slice's range of every axis, clamped as ONNX says."""
     shape = call.input(0).shape
     starts, ends = call.ints(1, "starts"), call.ints(2, "ends")
     if starts is None or ends is None:
@@ -59,8 +68,7 @@ def slice_ranges(call: OpCall) -> tuple[AxisRange, ...]:
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if step == 0:
             call.fail("Slice: a step is 0", "inputs", 4)
-        found = range(*slice(start, end, step).indices(shape[axis]))
-        ranges[axis] = AxisRange(found.start, step, len(found))
+        ranges[axis] = _clamped(start, end, step, shape[axis])
     return tuple(ranges)
 
 
