@@ -210,6 +210,7 @@ def _pad(call: OpCall) -> list[TensorType]:
     fill = call.optional(2)
     if fill is not None and fill.size != 1:
         call.fail("Pad: constant_value is one number", "inputs", 2)
+    call.check_range(call.attributes["value"], source.dtype, "value")
     shape: list[int] = []
     for size, (before, after) in zip(source.shape, pad_amounts(call), strict=True):
         padded = size + before + after

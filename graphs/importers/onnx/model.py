@@ -104,10 +104,10 @@ def onnx_graph(
     allow_external_data: bool = False,
 ) -> KernelGraph:
     """The model at `path` as a graph whose weights stay in its file. Raises as `import_model`."""
-    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.load.graph import made_graph
 
     made = import_model(path, dims=dims, values=values)
-    graph = KernelGraph.model_validate(made.document)
+    graph = made_graph(made.document, name=str(path))
     graph._file = str(path)
     graph._folder = path.parent
     graph._allow_external = allow_external_data

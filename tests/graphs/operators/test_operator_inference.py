@@ -187,6 +187,13 @@ def test_reshape_refuses(wanted: tuple[int, ...]) -> None:
         one("Reshape", TensorType("int8", (2, 3, 4)), known(wanted))
 
 
+def test_a_result_has_at_most_32_axes() -> None:
+    x = TensorType("float32", (1,) * 31)
+    assert len(one("Unsqueeze", x, known([0])).shape) == 32
+    with pytest.raises(InferenceError, match="its result has 33 axes; a tensor has at most 32"):
+        one("Unsqueeze", x, known([0, 1]))
+
+
 def test_older_attribute_forms() -> None:
     x = TensorType("float32", (1, 4, 1))
     assert one("Squeeze", x, axes=[0]).shape == (4, 1)
