@@ -35,6 +35,9 @@ class DimSpec(Record):
         return self
 
 
+MAX_CAPACITY = 65_536  # batches of a queue: each has memory of its own
+
+
 class QueueSpec(Record):
     """A data queue: each run, a `GetNext` node takes one batch of its items from it (S143).
 
@@ -42,7 +45,7 @@ class QueueSpec(Record):
     """
 
     items: list[Name] = Field(min_length=1, description="tensors that it feeds, named as the arrays of the data")
-    capacity: PositiveInt = Field(2, description="batches that it holds ahead of the run")
+    capacity: PositiveInt = Field(2, le=MAX_CAPACITY, description="batches that it holds ahead of the run")
     data: Name | None = None
     shuffle: NonNegativeInt | None = Field(None, description="seed; without it samples come in order")
     epochs: NonNegativeInt = Field(1, description="times that the data are gone through; 0: without end")
