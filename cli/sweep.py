@@ -57,7 +57,8 @@ class SweepWork:
         """A report each combination of sizes, and what was kept and planned.
 
         Raises:
-            UsageError: KG240 for a memory mode that plans nothing, a size that is given twice. KgrunError: as `ShapeSession`.
+            UsageError: KG240 for a memory mode that plans nothing, for a size that is given twice.
+            KgrunError: as `ShapeSession`.
         """
         from kgrun.cli.arrays import read_inputs
         from kgrun.cli.progress import phase
