@@ -18,7 +18,7 @@ from kgrun.graphs.errors import DeviceUnavailable, GraphError
 
 Message = Any  # of onnx's protobuf classes, which have no types
 
-# The `location` of data that lie in the model file itself (`importers.onnx.wire`); no file can say it of its own accord.
+# The `location` of data that lie in the model file itself (`importers.onnx.wire`), which no file can know.
 SELF = f"\0{os.urandom(16).hex()}"
 # Integers of which bytes hold several, low ones first: their bits, and the type that they are read as.
 PACKED = {21: (4, "uint8"), 22: (4, "int8"), 25: (2, "uint8"), 26: (2, "int8")}
