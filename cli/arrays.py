@@ -44,15 +44,21 @@ def _known_shape(shape: list[Any] | None) -> tuple[int, ...] | None:
     return tuple(shape)
 
 
+def check_bundle(option: str, file: str) -> str:
+    """The kind of file that `option` names, "npz" or "safetensors"; UsageError KG257 for another one."""
+    kind = Path(file).suffix.lower()
+    if kind not in (".npz", ".safetensors"):
+        raise UsageError(f"{option}: {file!r} is neither .npz nor .safetensors", code="KG257")
+    return kind[1:]
+
+
 def check_expected(graph: KernelGraph, file: str) -> None:
     """UsageError unless every array of `file` is named like an output of the graph; looks at names alone."""
     from kgrun.graphs.data_stored import stored_keys
 
-    kind = Path(file).suffix.lower()
-    if kind not in (".npz", ".safetensors"):
-        raise UsageError(f"--expected: {file!r} is neither .npz nor .safetensors", code="KG257")
+    kind = check_bundle("--expected", file)
     known = graph.outputs or [name for node in graph.nodes for name in node.outputs if name is not None]
-    for name in stored_keys(Path(file), kind[1:], file):
+    for name in stored_keys(Path(file), kind, file):
         if name not in known:
             raise UsageError(
                 f"--expected: {name!r} in {file} is no output of the graph",
@@ -61,18 +67,30 @@ def check_expected(graph: KernelGraph, file: str) -> None:
             )
 
 
-def read_expected(bound: BoundGraph, file: str) -> Arrays:
-    """The expected arrays by output name, in their own dtype and shape: differences are the comparison's matter."""
-    from kgrun.graphs.data import load_inputs
-    from kgrun.graphs.data_stored import open_stored, stored_keys
+def read_expected(bound: BoundGraph, option: str, file: str) -> Arrays:
+    """The arrays of the file that `option` names, by tensor, in their own dtype and shape.
 
-    kind = Path(file).suffix.lower()[1:]
-    known: dict[str, tuple[str | None, None]] = {}
+    Names that the graph has not are left out.
+
+    Raises:
+        GraphError: KG37x for a file or an array that cannot be read.
+    """
+    from kgrun.graphs.data_files import read_checked
+    from kgrun.graphs.data_paths import Reference
+    from kgrun.graphs.data_stored import open_stored, stored_keys
+    from kgrun.graphs.errors import Place, placed
+
+    kind = check_bundle(option, file)
+    arrays: Arrays = {}
     for name in stored_keys(Path(file), kind, file):
-        # numpy files hold bfloat16 and fp8 as raw bytes: what they are is then known from the output.
-        raw = open_stored(Path(file), kind, name, file).dtype is None
-        known[name] = (bound.tensors[name].type.dtype if raw else None, None)
-    return load_inputs((), [file], known)
+        if name not in bound.tensors:
+            continue
+        with placed(Place(f"{option} {file}#{name}")):
+            # numpy files hold bfloat16 and fp8 as raw bytes: what they are is then known from the tensor.
+            raw = open_stored(Path(file), kind, name, file).dtype is None
+            dtype = bound.tensors[name].type.dtype if raw else None
+            arrays[name] = read_checked(Path(file), Reference(file, kind, name), dtype, None, file)
+    return arrays
 
 
 @unwound()

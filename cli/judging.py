@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.checks import without_result
-from kgrun.graphs.errors import CheckFailed, GraphError, KgrunError, UsageError
+from kgrun.graphs.errors import CheckFailed, KgrunError, UsageError
 from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Expectation:
         """The expected arrays, None where nothing is expected."""
         from kgrun.cli.arrays import read_expected
 
-        return read_expected(bound, self.file) if self.file is not None else None
+        return read_expected(bound, "--expected", self.file) if self.file is not None else None
 
     def judge(self, report: RunReport, expected: Mapping[str, Any] | None) -> tuple[RunReport, KgrunError | None]:
         """The report with its comparisons, and the error that ends the command where they differ."""
@@ -76,9 +76,13 @@ class NodeComparison:
             raise UsageError(
                 "ONNX Runtime runs ONNX models", code="KG240", help="give the model instead of a graph file"
             )
-        if self.reference not in (None, "cpu", "onnxruntime") and not Path(str(self.reference)).is_file():
-            help = "cpu, onnxruntime, or a file of arrays: .npz, .safetensors"
-            raise UsageError(f"--compare-with {self.reference}: no such file", code="KG253", help=help)
+        if self.reference not in (None, "cpu", "onnxruntime"):
+            from kgrun.cli.arrays import check_bundle
+
+            if not Path(str(self.reference)).is_file():
+                help = "cpu, onnxruntime, or a file of arrays: .npz, .safetensors"
+                raise UsageError(f"--compare-with {self.reference}: no such file", code="KG253", help=help)
+            check_bundle("--compare-with", str(self.reference))
 
     def start(self, session: Any) -> Callable[[], None]:
         """What puts parameters back as they are now, before the runs: references start there too.
@@ -133,6 +137,7 @@ class NodeComparison:
         return report, error if position is None else error.at(session.bound.source.place("nodes", position))
 
     def _reference(self, session: Any, given: Mapping[str, Any], settings: Mapping[str, Any]) -> Reference:
+        from kgrun.cli.arrays import read_expected
         from kgrun.runtime.divergence import Reference, cpu_reference, onnxruntime_reference
         from kgrun.runtime.host_data import host_array
 
@@ -144,22 +149,9 @@ class NodeComparison:
             feeds = {n: host_array(bound, t, given, seed) for n, t in bound.tensors.items() if t.role == "input"}
             names = [name for node in bound.nodes for name in node.written_names()]
             return onnxruntime_reference(self.model, feeds, names)
-        return Reference(str(self.reference), _arrays(str(self.reference)))
+        file = str(self.reference)
+        return Reference(file, read_expected(bound, "--compare-with", file))
 
 
 def _nothing() -> None:
     """Nothing has to be put back."""
-
-
-def _arrays(file: str) -> dict[str, Any]:
-    import numpy as np
-
-    try:
-        if file.endswith(".safetensors"):
-            from safetensors.numpy import load_file
-
-            return dict(load_file(file))
-        with np.load(file, allow_pickle=False) as bundle:
-            return {name: bundle[name] for name in bundle.files}
-    except (OSError, ValueError) as error:
-        raise GraphError(f"{file} cannot be read: {error}", code="KG373") from None

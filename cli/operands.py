@@ -130,10 +130,12 @@ def named_fault(error: GraphError, operands: Mapping[int, str], attributes: Iter
     """The error of a node of the operator's graph, with the words of the command line as its place."""
     place = error.where
     path = place.path if place is not None and place.file is None else ()
-    match path[2:]:
-        case ("inputs", int(position)):
+    match path:
+        case ("tensors", str(tensor), *_) if tensor[:1] == "x":
+            error.where = Place(f"--in {operands.get(int(tensor[1:]), tensor)}")
+        case ("nodes", _, "inputs", int(position)):
             error.where = Place(f"--in {operands.get(position, position)}")
-        case ("attributes", str(name)):
+        case ("nodes", _, "attributes", str(name), *_):
             words = [word for word in attributes if word.startswith(f"{name}=")]
             error.where = Place(f"--attr {words[0] if words else name}")
         case _:

@@ -13,6 +13,9 @@ from kgrun.graphs.errors import UsageError
 
 Words = Any  # the parameters of `commands.execute.command`, as attributes
 
+# Endings of files that hold arrays in another form than `--save-outputs` writes.
+_OTHER_ARRAYS = (".npy", ".safetensors")
+
 
 def check_words(words: Words) -> None:
     """UsageError for numbers that are none, and for options without those that they add to."""
@@ -20,6 +23,8 @@ def check_words(words: Words) -> None:
         raise UsageError("--samples adds to the JSON document", code="KG240", help="give --json too")
     if words.repro_always and words.repro is None:
         raise UsageError("--repro-always writes what --repro names", code="KG240", help="give --repro DIR too")
+    if words.save_outputs is not None and words.save_outputs.lower().endswith(_OTHER_ARRAYS):
+        raise UsageError(f"--save-outputs: {words.save_outputs!r} is no .npz", code="KG253", help="name it FILE.npz")
     numbers = (("--rtol", words.rtol), ("--atol", words.atol), ("--planner-time", words.planner_time))
     for name, value in numbers:
         check_number(value, name)

@@ -57,7 +57,8 @@ class SweepWork:
         """A report each combination of sizes, and what was kept and planned.
 
         Raises:
-            UsageError: KG240 for a memory mode that plans nothing. KgrunError: as `ShapeSession`.
+            UsageError: KG240 for a memory mode that plans nothing, for a size that is given twice.
+            KgrunError: as `ShapeSession`.
         """
         from kgrun.cli.arrays import read_inputs
         from kgrun.cli.progress import phase
@@ -65,6 +66,8 @@ class SweepWork:
 
         if self.settings["memory"] == "single":
             raise UsageError("--memory single plans nothing that could be kept", code="KG240")
+        if both := self.settings["dims"].keys() & self.sweep[0].keys():
+            raise UsageError(f"--sweep and --dim both say what {min(both)} is", code="KG240", help="leave one out")
         with phase(f"loading {self.graph.file}", output):
             graph = read_graph(self.graph)
             given = read_inputs(graph, self.pairs, self.bundle)

@@ -29,6 +29,7 @@ _board: mmap.mmap | None = None  # what the child says it is doing: a length, th
 _BOARD_BYTES = 16_384
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _LENGTH = 4
+_LONGEST_S = 1e9  # what the system takes as a time to wait; some thirty years
 
 
 def supervise(seconds: float | None, *, json: bool, expired: Expired | None = None, crashes: bool = False) -> None:
@@ -42,6 +43,7 @@ def supervise(seconds: float | None, *, json: bool, expired: Expired | None = No
     """
     if seconds is None and not (crashes and own_process and hasattr(os, "fork")):
         return
+    seconds = None if seconds is None else min(seconds, _LONGEST_S)
     if not hasattr(os, "fork"):
         assert seconds is not None
         timer = threading.Timer(seconds, lambda: os._exit(_say(_expired(seconds, expired), json)))

@@ -76,8 +76,8 @@ def check_number(value: float | None, option: str, *, positive: bool = False) ->
     return value
 
 
-def refuse(options: Mapping[str, object], alone: str) -> None:
+def refuse(options: Mapping[str, object], alone: str, help: str = "leave it out, or run one after the other") -> None:
     """UsageError KG240 for an option that was given and is for `alone`, for example "one graph"."""
     for option, value in options.items():
         if value:
-            raise UsageError(f"{option} is for {alone}", code="KG240", help="leave it out, or run one after the other")
+            raise UsageError(f"{option} is for {alone}", code="KG240", help=help)

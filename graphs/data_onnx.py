@@ -18,8 +18,8 @@ from kgrun.graphs.errors import DeviceUnavailable, GraphError
 
 Message = Any  # of onnx's protobuf classes, which have no types
 
-# The `location` of data that lie in the model file itself (`importers.onnx.wire`).
-SELF = ""
+# The `location` of data that lie in the model file itself (`importers.onnx.wire`), which no file can know.
+SELF = f"\0{os.urandom(16).hex()}"
 # Integers of which bytes hold several, low ones first: their bits, and the type that they are read as.
 PACKED = {21: (4, "uint8"), 22: (4, "int8"), 25: (2, "uint8"), 26: (2, "int8")}
 
@@ -106,13 +106,18 @@ def _external(
     entries: dict[str, str], model: Path, name: str, dtype: str, shape: tuple[int, ...], nbytes: int
 ) -> Callable[[], Array]:
     """A function that maps the elements of a tensor kept in a file; its path may not leave the model's folder."""
-    location = entries.get("location", SELF)
+    location = entries.get("location", "")
+    if not location:
+        raise GraphError(f"{name!r} lies in a file that has no name", code="KG373", where=str(model))
     path = model if location == SELF else inside(location, folder=model.parent)
+    named = model.name if location == SELF else location
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", nbytes))
     except ValueError:
-        raise GraphError(f"{name!r} has a damaged reference to {location}", code="KG373", where=str(model)) from None
-    if length != nbytes or offset < 0:
+        offset, length = -1, 0
+    if offset < 0 or length < 0:
+        raise GraphError(f"{name!r} has a damaged reference to {named}", code="KG373", where=str(model))
+    if length != nbytes:
         raise _misfit(name, length, nbytes, model)
 
     def read() -> Array:
@@ -124,7 +129,7 @@ def _external(
                 raise _misfit(name, max(os.path.getsize(path) - offset, 0), nbytes, model)
             mapped = np.memmap(path, np.uint8, "r", offset, (nbytes,))
         except OSError as error:
-            text = f"{name!r} lies in {location or model.name}, which cannot be read: {error.strerror}"
+            text = f"{name!r} lies in {named}, which cannot be read: {error.strerror}"
             raise GraphError(text, code="KG372", where=str(model)) from None
         return np.asarray(mapped.view(np.ndarray)).view(kind).reshape(shape)
 

@@ -7,7 +7,7 @@ from itertools import repeat
 from math import inf, nan, prod
 from typing import TYPE_CHECKING
 
-from kgrun.graphs.dtypes import DTYPES
+from kgrun.graphs.dtypes import DTYPES, MAX_AXES
 from kgrun.graphs.errors import GraphError, Place, placed
 from kgrun.graphs.expressions import evaluate
 
@@ -137,6 +137,8 @@ def _flat(value: object) -> tuple[tuple[int, ...], list[object]]:
             nested += item
         shape.append(length)
         level = nested
+    if len(shape) > MAX_AXES:
+        raise GraphError(f"a value of {len(shape)} axes; a tensor has at most {MAX_AXES}", code="KG377")
     if any(isinstance(item, list) for item in level):
         raise GraphError(f"ragged value: lists and numbers side by side at level {len(shape)}", code="KG377")
     return tuple(shape), level

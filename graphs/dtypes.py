@@ -25,6 +25,9 @@ DTypeName = Literal[
 ]
 Kind = Literal["float", "int", "uint", "bool"]
 
+# Most axes of a tensor: some of numpy's functions take no more.
+MAX_AXES = 32
+
 
 @dataclass(frozen=True, slots=True)
 class DType:

@@ -32,7 +32,7 @@ def load_parameters(graph: KernelGraph, file: str | Path) -> dict[str, Array]:
     from kgrun.graphs.data_stored import stored_keys
 
     path, form = Path(file), form_of(file, "--load-parameters")
-    wanted = _parameters(graph)
+    wanted = parameters_of(graph)
     arrays = {
         key: read_checked(path, Reference(str(file), form, key), wanted[key].dtype, None, f"{file}#{key}")
         for key in stored_keys(path, form, str(file))
@@ -51,7 +51,7 @@ def missing_parameters(graph: KernelGraph, file: str | Path) -> list[str]:
     from kgrun.graphs.data_stored import stored_keys
 
     held = set(stored_keys(Path(file), form_of(file, "--load-parameters"), str(file)))
-    return [name for name in _parameters(graph) if name not in held]
+    return [name for name in parameters_of(graph) if name not in held]
 
 
 def save_parameters(session: Session | EagerSession, file: str | Path) -> tuple[str, ...]:
@@ -67,9 +67,9 @@ def save_parameters(session: Session | EagerSession, file: str | Path) -> tuple[
 
     save = save_npz if form_of(file, "--save-parameters") == "npz" else save_safetensors
     if isinstance(session, EagerSession):
-        names = [name for name in _parameters(session.graph) if session.holds(name)]
+        names = list(parameters_of(session.graph))
     else:
-        names = [name for name in _parameters(session.bound.source) if name in session.bound.tensors]
+        names = [name for name in parameters_of(session.bound.source) if name in session.bound.tensors]
     arrays = {name: session.output(name) for name in names}
     save(Path(file), arrays)
     return tuple(arrays)
@@ -83,7 +83,8 @@ def form_of(file: str | Path, option: str) -> str:
     return form
 
 
-def _parameters(graph: KernelGraph) -> dict[str, TensorSpec]:
+def parameters_of(graph: KernelGraph) -> dict[str, TensorSpec]:
+    """The graph's parameters by name, in the order of the file."""
     made = {name for node in graph.nodes for name in node.outputs}
     return {name: spec for name, spec in graph.tensors.items() if name not in made and _is_parameter(spec)}
 

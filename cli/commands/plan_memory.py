@@ -17,7 +17,7 @@ from kgrun.cli.packing import PlanRequest, export_plan, plan_csv
 from kgrun.cli.pictures import Pictures, sketch_lines
 from kgrun.cli.progress import phase
 from kgrun.cli.render.planners import planner_sections
-from kgrun.cli.values import check_number, optional_size
+from kgrun.cli.values import check_number, optional_size, refuse
 
 if TYPE_CHECKING:
     from kgrun.cli.render.table import Table
@@ -89,12 +89,18 @@ def command(
     output = Output(json, csv, quiet, verbose, no_color)
     check_number(planner_time, "--planner-time")
     watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
-    size = memory_limit if memory_limit is not None else limit
+    size = limit if limit is not None else memory_limit  # the latter may come from the environment
     request = PlanRequest(
         planner, planner_time, optional_size(size, "--memory-limit"), export,
         Pictures(html, svg), compare,
     )  # fmt: skip
     if file.lower().endswith((".csv", ".csv.gz")):
+        graphs_only = {
+            "--max-chunk": max_chunk, "--pool-unit": pool_unit, "--comm-guard": comm_guard, "--dim": dim,
+            "--ranks": ranks, "--save-plan": save_plan, "--streams": streams, "--plan-cache": plan_cache,
+            "--padding": padding is not PaddingRule.plain, "--memory": memory is not opt.Memory.planned,
+        }  # fmt: skip
+        refuse(graphs_only, "graphs", "leave it out: a packing problem has its sizes and lives as they are")
         plan_csv(Path(file), output, request)
         return
     if ranks is not None:

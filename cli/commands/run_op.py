@@ -90,7 +90,9 @@ def command(
     files = [_npy(file) for file in out or ()]
     if outputs is not None and outputs < len(files):
         raise UsageError(f"--out names {len(files)} files for {outputs} outputs", code="KG240")
-    count = outputs or max(len(files), schema.outputs[0])
+    from kgrun.runtime.eager.operator import default_outputs
+
+    count = outputs or max(len(files), default_outputs(schema))
     watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
     with interrupts.bounded():
         report = _run(output, schema, inputs or (), attr or (), count, settings, loop, time)
@@ -126,9 +128,10 @@ def _run(
     from kgrun.runtime.sessions import SINGLE, open_session
 
     operands = [parse_operand(text, i) for i, text in enumerate(inputs)]
-    graph, given = operator_graph(schema.name, operands, parse_attributes(attributes, schema), count)
+    read = parse_attributes(attributes, schema)
     tell = watchdog.tell if watchdog.supervised() else None
     try:
+        graph, given = operator_graph(schema.name, operands, read, count)
         with (
             phase(f"running {schema.name}", output),
             open_session(graph, memory="planned" if time else SINGLE, values=given, tell=tell, **settings) as session,

@@ -61,7 +61,7 @@ def check(bound: BoundGraph, target: str, *, run_time: bool = False) -> tuple[Wa
         DoesNotFit: KG400 for sizes beyond any memory.
         GraphError: the first fault; `others` has the rest.
     """
-    _check_sizes(bound)
+    check_sizes(bound)
     faults: list[GraphError] = list(refused(bound.source, run_time=run_time))
     for node in bound.nodes:
         faults.extend(node_faults(bound, node, target))
@@ -81,8 +81,12 @@ def node_faults(bound: BoundGraph, node: BoundNode, target: str) -> Iterator[Gra
         yield from _launch_faults(bound, node, target)
 
 
-def _check_sizes(bound: BoundGraph) -> None:
-    """All tensors and workspaces together stay below MAX_BYTES; so do the other extents of a tensor that is empty."""
+def check_sizes(bound: BoundGraph) -> None:
+    """All tensors and workspaces together stay below MAX_BYTES; so do the other extents of a tensor that is empty.
+
+    Raises:
+        DoesNotFit: KG400 where they do not.
+    """
     total = 0
     for name, tensor in bound.tensors.items():
         spanned = prod(extent for extent in tensor.type.shape if extent) * itemsize(tensor.type.dtype)

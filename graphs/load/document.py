@@ -17,12 +17,12 @@ class Document:
     """A parsed file.
 
     Attributes:
-        name: the file as the user named it.
+        name: the file as the user named it; None where there is none.
         value: dicts with string keys, lists, strings, integers, finite floats, booleans and None.
         locate: finds places.
     """
 
-    name: str
+    name: str | None
     value: object
     locate: Locate
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.load.data_files import check_data_files
+from kgrun.graphs.load.document import Document
 from kgrun.graphs.load.parse import parse_document
 from kgrun.graphs.load.source import Format, read_source
 from kgrun.graphs.schema.graph import KernelGraph
@@ -56,12 +57,7 @@ def parse_graph(
             raise GraphError(
                 "a graph file is a mapping", code="KG317", where=document.place(()), help="start it with `kgrun: 1`"
             )
-        try:
-            graph = KernelGraph.model_validate(document.value)
-        except ValidationError as error:
-            from kgrun.graphs.load.schema_errors import schema_error
-
-            raise schema_error(error, document) from None
+        graph = _checked(document)
     graph._file = name
     graph._folder = folder
     graph._allow_external = allow_external_data
@@ -69,6 +65,20 @@ def parse_graph(
     if not allow_external_data:
         check_data_files(graph, document.place)
     return graph
+
+
+def made_graph(value: Mapping[str, Any], *, name: str | None = None) -> KernelGraph:
+    """The graph that a program wrote as a mapping; `name` stands in messages. Raises as `load_graph`."""
+    return _checked(Document(name, value, lambda path, key: None))
+
+
+def _checked(document: Document) -> KernelGraph:
+    try:
+        return KernelGraph.model_validate(document.value)
+    except ValidationError as error:
+        from kgrun.graphs.load.schema_errors import schema_error
+
+        raise schema_error(error, document) from None
 
 
 @contextmanager

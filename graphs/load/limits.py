@@ -19,3 +19,6 @@ MAX_NUMBER_LENGTH = 400
 
 # Faults reported at once.
 MAX_FAULTS = 100
+
+# Batches of a queue, each of which has memory of its own.
+MAX_CAPACITY = 65_536

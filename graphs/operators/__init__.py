@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kgrun.graphs.dtypes import MAX_AXES
 from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.operators.base import InferenceError, OpCall, OpSchema, TensorType, checked_attributes, registered
 
@@ -82,6 +83,9 @@ def infer(
         raise InferenceError(f"{op} does not take {first.dtype}", "inputs", 0, help=f"it takes {allowed}")
     call = OpCall(op, node, tuple(inputs), checked_attributes(schema, attributes), output_count)
     call.outputs = tuple(schema.infer(call))
+    most = max((len(kind.shape) for kind in call.outputs), default=0)
+    if most > MAX_AXES:
+        raise InferenceError(f"{op}: its result has {most} axes; a tensor has at most {MAX_AXES}")
     return call
 
 

@@ -119,6 +119,8 @@ class OpCall:
         if found is None:
             value = self.attributes.get(attribute) if attribute else None
             return None if value is None else tuple(value)
+        if DTYPES[found.dtype].kind not in ("int", "uint"):
+            self.fail(f"{self.op}: input {index} is {found.dtype}, integers are needed", "inputs", index)
         return tuple(int(v) for v in self.known(index))
 
     def known(self, index: int) -> tuple[Any, ...]:
@@ -138,6 +140,12 @@ class OpCall:
         if not -rank <= value < rank:
             self.fail(f"{what} {value} is outside [-{rank}, {rank - 1}]", "attributes", what)
         return value + rank if value < 0 else value
+
+    def check_range(self, value: Scalar, dtype: str, attribute: str) -> None:
+        """InferenceError where `attribute` has a `value` that an integer `dtype` cannot hold."""
+        limits = DTYPES[dtype].limits
+        if limits and not limits[0] <= value <= limits[1]:
+            self.fail(f"{self.op}: {value} is no {dtype}", "attributes", attribute)
 
     def fail(self, message: str, *path: PathPart, help: str | None = None) -> NoReturn:
         """Raise an InferenceError at `path` of the node."""

@@ -158,11 +158,9 @@ def _clip_infer(call: OpCall) -> list[TensorType]:
         bound = call.optional(index)
         if bound is not None and bound.size != 1:
             call.fail(f"Clip: a bound is one number, input {index} has {bound.size}", "inputs", index)
-    limits = DTYPES[dtype].limits
     for name in ("min", "max"):
-        given = call.attributes.get(name)
-        if limits and given is not None and not limits[0] <= given <= limits[1]:
-            call.fail(f"Clip: {given} is no {dtype}", "attributes", name)
+        if name in call.attributes:
+            call.check_range(call.attributes[name], dtype, name)
     return [TensorType(dtype, call.input(0).shape)]
 
 

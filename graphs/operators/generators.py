@@ -65,6 +65,7 @@ def _constant_of_shape(call: OpCall) -> list[TensorType]:
     if shape is None or min(shape, default=0) < 0:
         call.fail(f"ConstantOfShape: {shape and list(shape)} is no shape", "inputs", 0)
     out = TensorType(call.attributes["dtype"], shape)
+    call.check_range(call.attributes["value"], out.dtype, "value")
     return [with_value(out, (call.attributes["value"],) * out.size) if out.size <= LIMIT else out]
 
 
@@ -90,6 +91,8 @@ def _constant(call: OpCall) -> list[TensorType]:
     dtype, many = _CONSTANTS.get(given[0], (call.attributes.get("dtype", "float32"), True))
     shape = call.attributes.get("shape", (len(items),) if many else ())
     out = TensorType(dtype, shape)
+    for item in items:
+        call.check_range(item, dtype, given[0])
     if min(shape, default=0) < 0 or out.size != len(items):
         call.fail(f"Constant: {len(items)} elements for shape {list(shape)}", "attributes", "shape")
     return [with_value(out, items)]

@@ -120,13 +120,13 @@ def _scatter_nd(call: OpCall) -> list[TensorType]:
 
 
 def _one_hot(call: OpCall) -> list[TensorType]:
-    axis, indices, depth = one_hot_axis(call), call.input(0).shape, call.ints(1)
+    axis, indices, depth = one_hot_axis(call), call.input(0).shape, call.known(1)
     needs_dtype(call, 1, NUMBERS - {"bfloat16"})
-    if depth is None or len(depth) != 1 or depth[0] < 0:
-        call.fail(f"OneHot: {depth and list(depth)} is no depth", "inputs", 1)
+    if len(depth) != 1 or not 0 <= depth[0] < 2**63:
+        call.fail(f"OneHot: {list(depth)} is no depth", "inputs", 1)
     if call.input(2).shape != (2,):
         call.fail(f"OneHot: values are [off, on], got shape {list(call.input(2).shape)}", "inputs", 2)
-    return [TensorType(call.input(2).dtype, (*indices[:axis], depth[0], *indices[axis:]))]
+    return [TensorType(call.input(2).dtype, (*indices[:axis], int(depth[0]), *indices[axis:]))]
 
 
 _AXIS = Attribute("int", 0)

@@ -51,8 +51,17 @@ def swaps_last_axes(call: OpCall) -> bool:
     return rank > 1 and perm == (*range(rank - 2), rank - 1, rank - 2)
 
 
+def _clamped(start: int, end: int, step: int, size: int) -> AxisRange:
+    # Unlike Python's slices, which take nothing there, a backward slice from before the first element starts at it.
+    first, last = (0, size) if step > 0 else (-1, size - 1)
+    start, end = (min(max(at + size if at < 0 else at, first), last) for at in (start, end))
+    if step < 0:
+        start = max(start, min(0, last))
+    return AxisRange(start, step, len(range(start, end, step)))
+
+
 def slice_ranges(call: OpCall) -> tuple[AxisRange, ...]:
-    """Slice's range of every axis, clamped as ONNX says (which is how Python's slices clamp)."""
+    """Slice's range of every axis, clamped as ONNX says."""
     shape = call.input(0).shape
     starts, ends = call.ints(1, "starts"), call.ints(2, "ends")
     if starts is None or ends is None:
@@ -66,8 +75,7 @@ def slice_ranges(call: OpCall) -> tuple[AxisRange, ...]:
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         if step == 0:
             call.fail("Slice: a step is 0", "inputs", 4)
-        found = range(*slice(start, end, step).indices(shape[axis]))
-        ranges[axis] = AxisRange(found.start, step, len(found))
+        ranges[axis] = _clamped(start, end, step, shape[axis])
     return tuple(ranges)
 
 
@@ -209,6 +217,7 @@ def _pad(call: OpCall) -> list[TensorType]:
     fill = call.optional(2)
     if fill is not None and fill.size != 1:
         call.fail("Pad: constant_value is one number", "inputs", 2)
+    call.check_range(call.attributes["value"], source.dtype, "value")
     shape: list[int] = []
     for size, (before, after) in zip(source.shape, pad_amounts(call), strict=True):
         padded = size + before + after

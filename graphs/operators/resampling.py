@@ -6,7 +6,7 @@ floor(x) on, with weights `filter((tap - x) · stretch)`. Axes are independent o
 
 from __future__ import annotations
 
-from math import floor, isclose
+from math import floor, isclose, isfinite
 
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
@@ -149,8 +149,10 @@ def _numbers(call: OpCall, index: int) -> tuple[float, ...]:
     found = call.optional(index)
     if found is None or found.size == 0:
         return ()
-    call.ints(index)  # raises where the value is not known
-    return tuple(float(item) for item in found.value or ())
+    numbers = tuple(float(item) for item in call.known(index))
+    if not all(map(isfinite, numbers)):
+        call.fail(f"{call.op}: {list(numbers)} are not all finite", "inputs", index)
+    return numbers
 
 
 def _resize(call: OpCall) -> list[TensorType]:

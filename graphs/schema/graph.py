@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from kgrun.graphs.errors import PathPart
+from kgrun.graphs.load.limits import MAX_CAPACITY
 from kgrun.graphs.schema.common import Exactly, ExprText, Name, NonNegativeInt, PositiveInt, Record
 from kgrun.graphs.schema.kernels import KernelSpec
 from kgrun.graphs.schema.nodes import Node
@@ -43,7 +44,7 @@ class QueueSpec(Record):
     """
 
     items: list[Name] = Field(min_length=1, description="tensors that it feeds, named as the arrays of the data")
-    capacity: PositiveInt = Field(2, description="batches that it holds ahead of the run")
+    capacity: PositiveInt = Field(2, le=MAX_CAPACITY, description="batches that it holds ahead of the run")
     data: Name | None = None
     shuffle: NonNegativeInt | None = Field(None, description="seed; without it samples come in order")
     epochs: NonNegativeInt = Field(1, description="times that the data are gone through; 0: without end")

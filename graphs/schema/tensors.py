@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from kgrun.graphs.dtypes import DTypeName
+from kgrun.graphs.dtypes import MAX_AXES, DTypeName
 from kgrun.graphs.schema.common import Expr, Integer, Name, NonNegativeInt, PositiveInt, Record
 
 Role = Literal["input", "parameter", "constant", "output", "intermediate"]
 Number = bool | Integer | float
+Shape = Annotated[list[Expr], Field(max_length=MAX_AXES)]
 
 
 def _check_value(value: Any) -> Any:
@@ -113,8 +114,8 @@ class TensorSpec(Record):
 
     role: Role | None = Field(None, description="intermediate unless it carries data or is a graph output")
     dtype: DTypeName | None = None
-    shape: list[Expr] | None = None
-    max_shape: list[Expr] | None = Field(None, description="upper bounds of a data-dependent shape")
+    shape: Shape | None = None
+    max_shape: Shape | None = Field(None, description="upper bounds of a data-dependent shape")
     data: Name | None = None
     value: Value = None
     string: str | None = None

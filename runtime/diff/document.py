@@ -85,6 +85,17 @@ class _Graph(_Part):
     file: str | None = None
 
 
+class Memory(_Part):
+    """The sums of the memory part of a report; None where it does not say them."""
+
+    static_bytes: _Count | None = None
+    dynamic_bytes: _Count | None = None
+    peak_bytes: _Count | None = None
+    lower_bound_bytes: _Count | None = None
+    no_reuse_bytes: _Count | None = None
+    measured_peak_bytes: _Count | None = None
+
+
 class Report(_Part):
     """An `execute` or `plan-memory` document."""
 
@@ -100,7 +111,7 @@ class Report(_Part):
     kernels: list[KernelRow] = []
     total_ns: _Stats | None = None
     total_samples_ns: list[_Count] = []
-    memory: dict[str, Any]
+    memory: Memory
 
     @property
     def total(self) -> Times | None:
@@ -110,8 +121,7 @@ class Report(_Part):
     @property
     def bytes(self) -> dict[str, int]:
         """The sums of the memory part by name."""
-        found = self.memory.items()
-        return {k: v for k, v in found if k.endswith("_bytes") and type(v) is int and 0 <= v < 1 << 63}
+        return {name: value for name, value in self.memory if value is not None}
 
 
 def _times(stats: _Stats | None, samples: list[int]) -> Times | None:

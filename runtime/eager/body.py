@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kgrun.graphs.bind.checks import node_faults
+from kgrun.graphs.bind.checks import check_sizes, node_faults
 from kgrun.graphs.bind.graph import DEFAULT_ARCH, Binder
 from kgrun.graphs.bind.links import link
 from kgrun.graphs.bind.tensors import role_of
@@ -204,6 +204,7 @@ class Body:
 
         Raises:
             GraphError: inputs that the node does not take; in-place requests that cannot be.
+            DoesNotFit: KG400 for sizes beyond any memory.
         """
         known = self._programs[position]
         if len(known) >= _MOST_PROGRAMS:
@@ -220,6 +221,7 @@ class Body:
         node = binder.bind_node(0, position, ())
         made = {name: binder.types[name] for name in node.written_names()}
         bound = self._alone(node, given, made, roles)
+        check_sizes(bound)
         for fault in node_faults(bound, node, self.arch):
             raise fault
         outputs = tuple(made.get(name) if name is not None else None for name in node.outputs)

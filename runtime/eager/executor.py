@@ -118,13 +118,17 @@ class Executor:
             other = body.statics.get(spec.alias_of) or self._static(body, spec.alias_of)
             tensor = Tensor(kind, self.store.retain(other.block))
         else:
-            bound = BoundGraph(body.graph, body.dims, {}, (), ())
-            given = self.given if body.whole else {}
-            array = host_array(bound, BoundTensor(name, role, kind, spec=spec), given, self.seed)
-            tensor = Tensor(kind, self.store.promised(name, array, MemoryClass(role)))
+            tensor = Tensor(kind, self.store.promised(name, self.host_data(body, name), MemoryClass(role)))
         tensor.block.fixed += 1
         body.statics[name] = tensor
         return tensor
+
+    def host_data(self, body: Body, name: str) -> Array:
+        """The elements that a parameter, constant or input starts with."""
+        kind, role = body.external(name)
+        bound = BoundGraph(body.graph, body.dims, {}, (), ())
+        given = self.given if body.whole else {}
+        return host_array(bound, BoundTensor(name, role, kind, spec=body.graph.tensors[name]), given, self.seed)
 
     def copy(self, target: Block, offset: int, source: Block, start: int, nbytes: int) -> None:
         """Copy bytes between blocks, in order with steps."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.records import dataclass
-from kgrun.graphs.schema.graph import KernelGraph
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from kgrun.graphs.operators.base import OpSchema
+    from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.report import RunReport
 
     Array = np.ndarray[Any, Any]
@@ -36,6 +37,9 @@ def operator_graph(
     """The graph of one node with inputs `x0`, `x1` … and outputs `y0`, `y1` …, and the arrays given for inputs.
 
     None stands for an optional input that is absent.
+
+    Raises:
+        GraphError: KG31x for operands that no tensor can be, and for attributes of a kind that no operator takes.
     """
     tensors: dict[str, Any] = {}
     given: dict[str, Array] = {}
@@ -54,9 +58,15 @@ def operator_graph(
     results = [f"y{i}" for i in range(outputs)]
     node = {"name": op, "op": op, "inputs": names, "outputs": results, "attributes": dict(attributes)}
     document = {"kgrun": 1, "name": op, "tensors": tensors, "nodes": [node], "outputs": results}
-    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.load.graph import made_graph
 
-    return KernelGraph.model_validate(document), given
+    return made_graph(document), given
+
+
+def default_outputs(schema: OpSchema) -> int:
+    """How many outputs are wanted unless told otherwise: the least, but one where the operator has any."""
+    least, most = schema.outputs
+    return max(least, min(most, 1))
 
 
 def random_init(dtype: str) -> dict[str, Any]:
@@ -81,7 +91,7 @@ def run_operator(
 
     Args:
         inputs: arrays by position, None for an optional input that is absent.
-        outputs: how many results are wanted; the least that the operator has by default.
+        outputs: how many results are wanted, see `default_outputs`.
         settings: as `EagerSession` has them.
 
     Raises:
@@ -91,7 +101,7 @@ def run_operator(
     from kgrun.runtime.sessions import SINGLE, open_session
 
     operands = [None if array is None else Operand(array.dtype.name, array.shape, array) for array in inputs]
-    count = lookup(op).outputs[0] if outputs is None else outputs
+    count = default_outputs(lookup(op)) if outputs is None else outputs
     graph, given = operator_graph(op, operands, attributes or {}, count)
     with open_session(graph, memory=SINGLE, device=device, values=given, **settings) as session:
         return session.run(iterations=iterations)

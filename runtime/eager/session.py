@@ -33,6 +33,7 @@ from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.lower.classes import alias_classes
 from kgrun.runtime.measure import Measured
 from kgrun.runtime.memory.pool.live import LivePool
+from kgrun.runtime.parameters import parameters_of
 from kgrun.runtime.phases import Phases
 from kgrun.runtime.regions import headroom, limit_memory
 from kgrun.runtime.report import RunReport, Transfer
@@ -281,14 +282,12 @@ class EagerSession:
         else:
             self.store.fill(tensor.block, array)
 
-    def holds(self, name: str) -> bool:
-        """Whether a tensor from outside was read by a node, and so has a value here."""
-        return name in self._body.statics
-
     def output(self, name: str) -> Array:
-        """A graph output, a pinned tensor, or a parameter that a node reads, as a host array, after a run."""
+        """A graph output, a pinned tensor, or a parameter, as a host array, after a run."""
         tensor = self._executor.pinned.get(name, self._body.statics.get(name))
         if tensor is None:
+            if name in parameters_of(self.graph):  # none of the nodes that ran reads it
+                return self._executor.host_data(self._body, name)
             if name not in self._body.outputs:
                 raise UsageError(f"{name!r} is no output of the graph", code="KG259")
             tensor = self._outputs[self._body.outputs.index(name)]

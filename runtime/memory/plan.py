@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kgrun.graphs.errors import UsageError
-from kgrun.runtime.memory.alignment import COMM_GUARD, Padding, held_bytes
+from kgrun.runtime.memory.alignment import ALIGNMENT, COMM_GUARD, Padding, held_bytes
 from kgrun.runtime.memory.lifetimes import Lifetimes, lifetimes
 from kgrun.runtime.memory.plan_types import DEFAULT_MIN_KERNELS, MemoryMode, MemoryPlan, Packed, Placement
 from kgrun.runtime.program import Buffer, MemoryClass, Program
@@ -47,7 +47,7 @@ def plan_memory(
         memory_limit: most bytes that static and dynamic memory may take together.
         enough: bytes at which a plan is low enough: the search stops there. Default: `memory_limit`.
         time_limit: seconds the planner may search; it stops at once when it meets the lower bound.
-        max_chunk: let no dynamic buffer cross a multiple of so many bytes.
+        max_chunk: let no dynamic buffer cross a multiple of so many bytes, themselves a multiple of the alignment.
         pool_unit: bytes that a pool grows by.
         padding: bytes held for a buffer, see `held_bytes`.
         comm_guard: keep free bytes before and after communication memory (S67).
@@ -55,12 +55,14 @@ def plan_memory(
         cache_dir: keep plans of programs of `cache_minimum` steps or more there, and take them from there (S62).
 
     Raises:
-        UsageError: an unknown planner.
+        UsageError: an unknown planner, a chunk that cannot be.
         DoesNotFit: the plan exceeds `memory_limit`.
     """
     started = time.perf_counter_ns()
     if planner not in PLANNERS:
         raise UsageError(f"unknown planner {planner!r}", code="KG201", help=f"planners: {', '.join(PLANNERS)}")
+    if max_chunk is not None and (max_chunk < 1 or max_chunk % ALIGNMENT):
+        raise UsageError(f"a chunk of {max_chunk:,} bytes is no multiple of {ALIGNMENT}", code="KG251")
     if mode == "pool" or pool_unit is not None:
         from kgrun.runtime.memory.pool.plan import check_pool_options
 

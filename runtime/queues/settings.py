@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kgrun.graphs.errors import UsageError, did_you_mean
+from kgrun.graphs.load.limits import MAX_CAPACITY
 from kgrun.graphs.records import dataclass
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def settle(graph: KernelGraph, name: str, spec: QueueSpec, feed: QueueFeed) -> Q
         epochs=spec.epochs if feed.epochs is None else feed.epochs,
         last=feed.last or spec.last,
         timeout=float(timeout),
-        capacity=feed.capacity or spec.capacity,
+        capacity=spec.capacity if feed.capacity is None else feed.capacity,
     )
     _check(name, made)
     return made
@@ -99,7 +100,7 @@ def _check(name: str, made: QueueSettings) -> None:
             (f"epochs={made.epochs}", made.epochs < 0),
             (f"shuffle={made.shuffle}", made.shuffle is not None and made.shuffle < 0),
             (f"timeout={made.timeout}", not 0 < made.timeout <= _MAX_SECONDS),
-            (f"capacity={made.capacity}", made.capacity < 1),
+            (f"capacity={made.capacity}", not 1 <= made.capacity <= MAX_CAPACITY),
             (f"last={made.last}", made.last not in ("drop", "pad", "error")),
         )
         if bad

@@ -42,6 +42,33 @@ def test_the_first_node_that_differs_is_named_with_its_place(kgrun: Any, graph_f
     assert "DIFFERS FIRST" in text.out
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "code", "exit"),
+    [
+        ("b.npy", b"", "KG257", 2),
+        ("b.npz", b"no archive", "KG373", 3),
+        ("b.safetensors", b"8", "KG373", 3),
+    ],
+)
+def test_a_file_that_is_no_bundle_of_arrays(
+    kgrun: Any, graph_file: Any, tmp_path: Path, name: str, data: bytes, code: str, exit: int
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    file = graph_file(tensors=TENSORS, nodes=NODES, outputs=["y"])
+    for option in ("--compare-with", "--expected"):
+        result = kgrun("execute", file, "--device", "cpu", option, tmp_path / name, "--json")
+        assert (result.json()["error"]["code"], result.code) == (code, exit)
+
+
+def test_raw_bytes_in_a_bundle_are_of_the_tensors_type(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    tensors = {"a": {"role": "input", "dtype": "bfloat16", "shape": [2], "init": {"fill": 1.5}}}
+    file = graph_file(tensors=tensors, nodes=[{"name": "n", "op": "Neg", "inputs": ["a"], "outputs": ["y"]}])
+    for bits, code in (([0xBFC0, 0xBFC0], 0), ([0xBFC0, 0x3FC0], 8)):
+        np.savez(tmp_path / "trace.npz", y=np.array(bits, np.uint16).view("V2"), other=np.zeros(1))
+        words = ("execute", file, "--device", "cpu", "--compare-with", tmp_path / "trace.npz", "--json")
+        assert kgrun(*words).code == code
+
+
 def test_references_that_cannot_be(kgrun: Any, graph_file: Any) -> None:
     file = graph_file(tensors=TENSORS, nodes=NODES, outputs=["y"])
     words = ["execute", file, "--device", "cpu", "--json", "--compare-with"]

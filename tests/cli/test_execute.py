@@ -157,6 +157,15 @@ def test_files_are_written(kgrun: Any, graph_file: Any, x: Path, tmp_path: Path)
         assert [row["name"] for row in csv.DictReader(file)] == ["neg", "act"]
 
 
+@pytest.mark.parametrize("name", ["y.npy", "y.safetensors"])
+def test_a_bundle_of_outputs_is_not_named_as_another_kind_of_file(
+    kgrun: Any, graph_file: Any, tmp_path: Path, name: str
+) -> None:
+    result = kgrun("execute", graph_file(), "--device", "cpu", "--save-outputs", tmp_path / name, "--json")
+    assert (result.code, result.json()["error"]["code"]) == (2, "KG253")
+    assert not (tmp_path / name).exists()
+
+
 def test_failed_run_writes_nothing(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(8, dtype=np.int8))
     result = kgrun(

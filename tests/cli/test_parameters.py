@@ -53,6 +53,28 @@ def test_S106_a_session_saves_and_loads_them_too(tmp_path: Path) -> None:
         assert session.run(iterations=1).outputs["w2"].tolist() == [3, 6, 9]
 
 
+def test_parameters_that_no_node_read_are_written_too(kgrun: Command, tmp_path: Path) -> None:
+    fives = {"role": "parameter", "dtype": "float32", "shape": [2], "init": {"fill": 5}}
+    document = {
+        "kgrun": 1,
+        "tensors": {
+            "yes": {"role": "input", "dtype": "bool", "shape": [], "init": {"fill": 1}},
+            "w": fives, "other": fives, "unread": fives,
+        },
+        "nodes": [{"name": "choose", "op": "If", "inputs": ["yes"], "outputs": ["y"],
+                   "subgraphs": {"then_branch": "then", "else_branch": "else"}}],
+        "graphs": {
+            "then": {"nodes": [{"name": "n", "op": "Neg", "inputs": ["w"], "outputs": ["a"]}], "outputs": ["a"]},
+            "else": {"nodes": [{"name": "n", "op": "Neg", "inputs": ["other"], "outputs": ["a"]}], "outputs": ["a"]},
+        },
+        "outputs": ["y"],
+    }  # fmt: skip
+    file, saved = written(tmp_path, document), tmp_path / "w.safetensors"
+    assert kgrun("execute", file, "--device", "cpu", "--save-parameters", saved).code == 0
+    held = {name: array.tolist() for name, array in load_file(saved).items()}
+    assert held == {"w": [5, 5], "other": [5, 5], "unread": [5, 5]}
+
+
 def test_what_the_file_has_not_keeps_its_data_and_is_named(kgrun: Command, tmp_path: Path) -> None:
     file, some = written(tmp_path, COUNTER), tmp_path / "some.safetensors"
     save_file({"w": np.full(3, 10, np.float32), "momentum": np.zeros(2, np.float32)}, some)

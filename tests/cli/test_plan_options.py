@@ -86,6 +86,29 @@ def test_S63_listings_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (folder / "buffers.csv").read_text().startswith("buffer,name,class,space,offset,nbytes,held,")
 
 
+@pytest.mark.parametrize("size", ["0", "1", "700", "1MB"])
+def test_a_chunk_is_a_multiple_of_the_alignment(tmp_path: Path, kgrun: Any, size: str) -> None:
+    result = kgrun("plan-memory", written(tmp_path), "--max-chunk", size, "--json")
+    assert (result.code, result.json()["error"]["code"]) == (2, "KG251")
+
+
+@pytest.mark.parametrize("words", [("--max-chunk", "512"), ("--memory", "pool"), ("--comm-guard",), ("--dim", "n=1")])
+def test_a_packing_problem_takes_no_options_of_graphs(tmp_path: Path, kgrun: Any, words: tuple[str, ...]) -> None:
+    (tmp_path / "p.csv").write_text("id,lower,upper,size\na,0,3,4\n")
+    result = kgrun("plan-memory", tmp_path / "p.csv", *words, "--json")
+    assert (result.code, result.json()["error"]["code"]) == (2, "KG240")
+
+
+def test_a_limit_on_the_command_line_beats_the_environments(
+    tmp_path: Path, kgrun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path)
+    monkeypatch.setenv("KGRUN_MEMORY_LIMIT", "1")
+    assert kgrun("plan-memory", file, "--offload", "off").code == 4
+    for option in ("--limit", "--memory-limit"):
+        assert kgrun("plan-memory", file, "--offload", "off", option, "1GiB").code == 0
+
+
 def test_a_chunk_bounds_every_buffer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, written(tmp_path), "--max-chunk", "1KiB", "--memory", "none")
     for row in found["tensors"]:

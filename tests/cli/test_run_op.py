@@ -77,6 +77,13 @@ def test_attributes_are_read_as_the_signature_says(kgrun: Any) -> None:
         (("Relu", "--in", "float32[2]", "--outputs", "2"), "KG330", 3, None),
         (("Relu", "--in", "float32[2]", "--outputs", "1", "--out", "a.npy", "--out", "b.npy"), "KG240", 2, None),
         (("Relu", "--in", "float32[1000]", "--memory-limit", "4999"), "KG411", 4, None),
+        (("Relu", "--in", f"float32[{'1,' * 32}1]"), "KG314", 3, f"--in float32[{'1,' * 32}1]"),
+        (("Softmax", "--in", "float32[2]", "--attr", f"axis={2**70}"), "KG315", 3, f"--attr axis={2**70}"),
+        (("LeakyRelu", "--in", "float32[2]", "--attr", "alpha=inf"), "KG314", 3, "--attr alpha=inf"),
+        (("Reshape", "--in", "float32[2]", "--in", 'float32:["nan"]'), "KG330", 3, '--in float32:["nan"]'),
+        (("Pad", "--in", "uint8[2]", "--attr", "pads=1,1", "--attr", "value=-1"), "KG330", 3, "--attr value=-1"),
+        (("Resize", "--in", "float32[2]", "--in", "-", "--in", "float32:[1e30]"), "KG400", 4, None),
+        (("Resize", "--in", "float32[2]", "--in", "-", "--in", 'float32:["nan"]'), "KG330", 3, '--in float32:["nan"]'),
     ],
 )
 def test_S126_S128_S134_faults(kgrun: Any, words: tuple[str, ...], code: str, exit: int, where: str | None) -> None:
@@ -84,6 +91,11 @@ def test_S126_S128_S134_faults(kgrun: Any, words: tuple[str, ...], code: str, ex
     error = result.json()["error"]
     assert (error["code"], result.code) == (code, exit), error
     assert where is None or error["where"] == where
+
+
+def test_an_operator_that_needs_no_output_gives_its_first(kgrun: Any) -> None:
+    words = ("--in", "float32[3,2,4]", "--in", "float32[1,12,4]", "--in", "float32[1,12,3]")
+    assert [row["shape"] for row in kgrun("run-op", "LSTM", *words, "--json", *CPU).json()["outputs"]] == [[3, 1, 2, 3]]
 
 
 def test_S132_reused_outputs_lie_where_they_lay() -> None:

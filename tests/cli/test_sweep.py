@@ -42,6 +42,7 @@ def test_malformed_words_are_usage(words: list[str]) -> None:
     ("words", "code"),
     [
         (("--sweep", "m=1,2"), "KG221"),
+        (("--sweep", "n=1,2", "--dim", "n=2"), "KG240"),
         (("--sweep", "n=1,2", "--trace", "t.json"), "KG240"),
         (("--sweep", "n=1,2", "--memory", "single"), "KG240"),
     ],

@@ -104,10 +104,10 @@ def onnx_graph(
     allow_external_data: bool = False,
 ) -> KernelGraph:
     """The model at `path` as a graph whose weights stay in its file. Raises as `import_model`."""
-    from kgrun.graphs.schema.graph import KernelGraph
+    from kgrun.graphs.load.graph import made_graph
 
     made = import_model(path, dims=dims, values=values)
-    graph = KernelGraph.model_validate(made.document)
+    graph = made_graph(made.document, name=str(path))
     graph._file = str(path)
     graph._folder = path.parent
     graph._allow_external = allow_external_data
@@ -196,10 +196,10 @@ def _input(info: Message, dims: Dims, given: np.ndarray[Any, Any] | None) -> Val
     if given is not None and not tensor.HasField("shape"):
         entries = list(given.shape)
     exact = all(isinstance(entry, int) for entry in entries)
-    elements = None
-    if given is not None and given.size <= LIMIT:
+    shape, elements = tuple(dims.guess(entry) for entry in entries), None
+    if given is not None and given.size <= LIMIT and given.shape == shape:  # else its dimensions are not bound to it
         elements = tuple(given.ravel().tolist())
-    kind = TensorType(dtype, tuple(dims.guess(entry) for entry in entries), elements)
+    kind = TensorType(dtype, shape, elements)
     return Value(info.name, kind, exact, declared=(dtype, entries))
 
 

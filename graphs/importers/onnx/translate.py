@@ -46,6 +46,9 @@ class Translator:
             name = level.label + (node.name or f"{node.op_type}_{position}")
             mark = self.emitter.mark()
             try:
+                for output in node.output:
+                    if output and output in level.scope.values:
+                        raise Unsupported(f"{output!r} is there already: a name means one value", code="KG341")
                 made = self._node(node, position, name, level, where)
             except Unsupported as error:
                 self.emitter.rollback(mark)

@@ -56,8 +56,9 @@ def _power(x: Array, y: Array, out: Array) -> None:
     elif y.dtype.kind == "f":
         np.copyto(out, np.power(x.astype(np.float64), y.astype(np.float64)), casting="unsafe")
     else:
-        exponent = y.astype(np.int64)
-        positive = np.power(x, np.abs(exponent).astype(x.dtype))
+        # Modulo 2^64 the powers of an odd number repeat every 2^62, those of an even one are 0 from the 64th on.
+        exponent = np.where(y < 1 << 63, y, y % (1 << 62) + (1 << 62)).astype(np.int64) if y.dtype == np.uint64 else y
+        positive = np.power(x.astype(np.int64), np.maximum(exponent, 0).astype(np.int64))
         sign = np.where(exponent & 1, -1, 1)
         negative = np.where(x == 1, 1, np.where(x == -1, sign, 0))
         np.copyto(out, np.where(exponent < 0, negative, positive), casting="unsafe")

@@ -62,6 +62,7 @@ def test_guesses_come_from_the_record_in_question() -> None:
         ({"nodes": node(grid=["16"], block=["n +"])}, "KG320 ('nodes', 0, 'block', 0) malformed expression 'n +'"),
         ({"nodes": node(grid=[])}, "KG314 ('nodes', 0, 'grid') must have at least 1 item, has 0"),
         ({"nodes": node(grid=[1, 2, 3, 4])}, "KG314 ('nodes', 0, 'grid') must have at most 3 items, has 4"),
+        ({"tensors": {"x": {"shape": [1] * 33}}}, "KG314 ('tensors', 'x', 'shape') must have at most 32 items, has 33"),
         ({"nodes": node(stream=-1)}, "KG314 ('nodes', 0, 'stream') must be at least 0, got -1"),
         ({"nodes": node(args=[3])}, "KG313 ('nodes', 0, 'args', 0) expected a string or a mapping, got 3"),
         ({"nodes": node(shared=True)}, "KG313 ('nodes', 0, 'shared') expected an integer or an expression, got true"),

@@ -67,7 +67,9 @@ def test_shapes_that_do_not_broadcast_are_refused(first: tuple[int, ...], second
 
 @settings(max_examples=100, deadline=None)
 @given(hnp.array_shapes(min_dims=1, max_dims=3, max_side=5), st.data())
-def test_slices_are_numpy_s(shape: tuple[int, ...], data: st.DataObject) -> None:
+def test_slices_are_numpy_s_but_for_starts_before_the_first_element(
+    shape: tuple[int, ...], data: st.DataObject
+) -> None:
     array = counting(shape)
     bound = st.integers(-7, 7)
     step = st.integers(-3, 3).filter(bool)
@@ -75,10 +77,32 @@ def test_slices_are_numpy_s(shape: tuple[int, ...], data: st.DataObject) -> None
     starts, ends, steps = (list(column) for column in zip(*parts, strict=True))
     axes = data.draw(st.permutations(range(len(shape))))
     picked = [slice(None)] * len(shape)
-    for axis, part in zip(axes, parts, strict=True):
-        picked[axis] = slice(*part)
+    for axis, (start, end, step) in zip(axes, parts, strict=True):
+        # numpy takes nothing from before the first element backwards, ONNX clamps such a start to the first one.
+        picked[axis] = slice(max(start, -shape[axis]) if step < 0 else start, end, step)
     found = one("Slice", known(array), known(starts), known(ends), known(list(axes)), known(steps))
     assert matches(found, array[tuple(picked)])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "kept"),
+    [
+        (-4, -10, -1, [0]),
+        (-4, -(2**63), -2, [0]),
+        (-9, 0, -1, []),
+        (-4, -4, -1, [0]),
+        (10, -10, -2, [2, 0]),
+        (9, 9, 1, []),
+    ],
+)
+def test_a_slice_backwards_from_before_the_first_element_starts_there(
+    start: int, end: int, step: int, kept: list[int]
+) -> None:
+    # The elements that ONNX Runtime keeps; its text says the same, numpy's slices do not.
+    found = one("Slice", known(np.arange(3)), known([start]), known([end]), known([0]), known([step]))
+    assert matches(found, np.array(kept, np.int64))
+    empty = one("Slice", TensorType("float32", (0,)), known([start]), known([end]), known([0]), known([step]))
+    assert empty.shape == (0,)
 
 
 @settings(max_examples=100, deadline=None)
@@ -161,6 +185,13 @@ def test_reshape_fills_in(wanted: tuple[int, ...], allowzero: int, shape: tuple[
 def test_reshape_refuses(wanted: tuple[int, ...]) -> None:
     with pytest.raises(InferenceError):
         one("Reshape", TensorType("int8", (2, 3, 4)), known(wanted))
+
+
+def test_a_result_has_at_most_32_axes() -> None:
+    x = TensorType("float32", (1,) * 31)
+    assert len(one("Unsqueeze", x, known([0])).shape) == 32
+    with pytest.raises(InferenceError, match="its result has 33 axes; a tensor has at most 32"):
+        one("Unsqueeze", x, known([0, 1]))
 
 
 def test_older_attribute_forms() -> None:

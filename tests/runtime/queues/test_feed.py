@@ -100,6 +100,8 @@ def test_epochs_and_settings_of_the_graph_are_beaten_by_the_callers() -> None:
         ({"q": data(4), "p": data(4)}, "KG275", "the graph has no queue 'p'"),
         ({"q": QueueFeed(data(4), epochs=-1)}, "KG253", "epochs=-1 cannot be"),
         ({"q": QueueFeed(data(4), timeout=0)}, "KG253", "timeout=0"),
+        ({"q": QueueFeed(data(4), capacity=0)}, "KG253", "capacity=0 cannot be"),
+        ({"q": QueueFeed(data(4), capacity=10**12)}, "KG253", "capacity=1000000000000 cannot be"),
     ],
 )
 def test_queues_without_data_and_data_without_queues_are_refused(queues: Any, code: str, says: str) -> None:

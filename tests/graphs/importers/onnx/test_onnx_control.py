@@ -186,6 +186,19 @@ def test_shapes_that_do_not_fit_are_no_fault_in_a_branch_that_may_not_run(model:
         onnx_graph(model, dims={"n": 4}, values={"rate": np.int64(8)})
 
 
+def test_a_name_that_two_nodes_write_is_refused(model: Path) -> None:
+    save_text(model, "g (float[2] x) => (float[2] y) { y = Relu(x) z = Abs(y) y = Neg(x) }")
+    with pytest.raises(GraphError, match="'y' is there already") as failure:
+        onnx_graph(model)
+    assert failure.value.code == "KG341"
+
+
+def test_values_of_another_size_than_the_bound_dimensions_decide_nothing(model: Path) -> None:
+    save_text(model, "g (bool[n] c, float[a, b] x) => (float[m, k] y) { y = Where(c, x, x) }")
+    given = {"c": np.ones(1, bool), "x": np.array([[1, 2]], np.float32)}
+    assert run(onnx_graph(model, values=given), given)["y"].tolist() == [[1, 2]]
+
+
 LOOPS = {
     "a branch that an input decides": """g (float[2] x, bool c) => (float[k] y) <float[2] w = {1, 2}> {
         t = Mul(x, w)

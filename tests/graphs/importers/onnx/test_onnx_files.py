@@ -168,6 +168,20 @@ def test_weights_that_are_not_there_are_refused(tmp_path: Path, change: str) -> 
     assert not (tmp_path / "g.json").exists()
 
 
+@pytest.mark.parametrize("location", [None, "", "w\0x"])
+def test_a_reference_that_names_no_file_reads_nothing(tmp_path: Path, location: str | None) -> None:
+    model = matmul_model(floats(2, 3))
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+    if location is not None:
+        tensor.external_data.add(key="location", value=location)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(GraphError) as failure:
+        onnx_graph(tmp_path / "m.onnx")
+    assert failure.value.code in ("KG372", "KG373")
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_damaged_models_are_refused_or_read_but_never_a_traceback(data: Any) -> None:

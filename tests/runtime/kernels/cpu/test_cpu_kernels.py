@@ -212,6 +212,15 @@ def test_integer_arithmetic_is_c_s() -> None:
     np.testing.assert_array_equal(run("Pow", a, b)[0], [0, -1, 1, 27, 1])
 
 
+def test_powers_wrap_whatever_the_exponent() -> None:
+    x = np.array([3, 2, -1, -3, 3, 1], np.int32)
+    y = np.array([2**32 + 1, 2**40, 2**63 + 1, 41, 2**64 - 1, 2**63], np.uint64)
+    wrapped = [pow(a, b, 2**32) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+    assert run("Pow", x, y)[0].tolist() == [n - 2**32 if n >= 2**31 else n for n in wrapped]
+    least = np.array([-(2**63)] * 4)
+    assert run("Pow", np.array([2, 1, -1, 0]), least)[0].tolist() == [0, 1, 1, 0]
+
+
 def test_extremes_keep_nan() -> None:
     x, y = np.array([1, np.nan, 3], np.float32), np.array([np.nan, 2, 2], np.float32)
     assert np.isnan(run("Max", x, y)[0]).tolist() == [True, True, False]
