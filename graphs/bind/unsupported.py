@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kgrun.graphs.bound import Warning
-from kgrun.graphs.errors import GraphError, PathPart
+from kgrun.graphs.errors import GraphError, PathPart, did_you_mean
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph
-
+    from kgrun.graphs.schema.tensors import TensorSpec
 
 _NODE_BY_NODE = "`kgrun execute` runs such a graph node by node"
 
@@ -22,10 +22,11 @@ class RunTimeOnly(GraphError):
 
 
 def refused(graph: KernelGraph, *, run_time: bool = False) -> Iterator[GraphError]:
-    """An error (KG356) for each use of a part of the format that cannot be run.
+    """An error (KG356) for each use of a part of the format that cannot be run; KG343, KG354 for wishes that cannot be.
 
     With `run_time`, the graph is run node by node: what its nodes decide while they run is no hindrance.
     """
+    yield from _wishes(graph)
     if run_time:
         for path, what in _planned_only(graph):
             text = f"{what} needs a planned run, and this graph runs node by node"
@@ -33,6 +34,36 @@ def refused(graph: KernelGraph, *, run_time: bool = False) -> Iterator[GraphErro
     else:
         for path, what in _run_time_only(graph):
             yield RunTimeOnly(f"{what} cannot be planned", where=graph.place(*path), help=_NODE_BY_NODE)
+
+
+def _wishes(graph: KernelGraph) -> Iterator[GraphError]:
+    """Tensors that ask for another's memory, or for none, and cannot have that."""
+    written = {name for node in graph.nodes for name in node.outputs if name is not None}
+    for name, spec in graph.tensors.items():
+        if not spec.valid and (name in written or name in graph.outputs):
+            why = "a node writes it" if name in written else "it is an output"
+            yield GraphError(
+                f"{name!r} has no memory (`valid: false`), but {why}",
+                code="KG354",
+                where=graph.place("tensors", name, "valid"),
+            )
+        if spec.alias_of is None:
+            continue
+        place, other = graph.place("tensors", name, "alias_of"), graph.tensors.get(spec.alias_of)
+        if other is None:
+            text = f"{name!r} is an alias of {spec.alias_of!r}, which does not exist"
+            help = did_you_mean(spec.alias_of, graph.tensors)
+            yield GraphError(text, code="KG343", where=place, help=help)
+        elif other.alias_of is not None or not (_given(name, spec, written) and _given(spec.alias_of, other, written)):
+            text = f"{name!r} can only be an alias of an input or parameter, and be one"
+            yield GraphError(text, code="KG354", where=place)
+
+
+def _given(name: str, spec: TensorSpec, written: set[str]) -> bool:
+    """Whether the tensor is an input or a parameter."""
+    if spec.role is None:
+        return name not in written and (spec.init, spec.data, spec.from_graph) != (None, None, None)
+    return spec.role in ("input", "parameter")
 
 
 def _run_time_only(graph: KernelGraph) -> Iterator[tuple[tuple[PathPart, ...], str]]:

@@ -116,6 +116,9 @@ class Executor:
         kind, role = body.external(name)
         if spec.alias_of is not None and spec.alias_of in body.graph.tensors:
             other = body.statics.get(spec.alias_of) or self._static(body, spec.alias_of)
+            if kind.nbytes > other.type.nbytes:
+                where = body.graph.place("tensors", name, "alias_of")
+                raise GraphError(f"{name!r} is larger than {spec.alias_of!r}", code="KG354", where=where)
             tensor = Tensor(kind, self.store.retain(other.block))
         else:
             tensor = Tensor(kind, self.store.promised(name, self.host_data(body, name), MemoryClass(role)))

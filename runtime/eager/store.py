@@ -116,7 +116,9 @@ class Store:
         """The tensor's elements as a host array; waits for earlier steps."""
         kind, block = tensor.type, tensor.block
         if block.address is None and block.content is not None:
-            return block.content.reshape(-1).view(numpy_dtype(kind.dtype)).reshape(kind.shape)
+            # An alias may be shorter than what it lies in.
+            held = np.ascontiguousarray(block.content).reshape(-1).view(np.uint8)[: kind.nbytes]
+            return held.view(numpy_dtype(kind.dtype)).reshape(kind.shape)
         array = np.empty(kind.shape, dtype=numpy_dtype(kind.dtype))
         if array.nbytes:
             self.device.download(self.address(block), array)

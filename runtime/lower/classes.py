@@ -202,6 +202,12 @@ def _view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> s
     if source is None or (is_optional_view(node) and (source in apart or spec.no_reuse or node.clear)):
         return None
     output = node.outputs[0]
+    if alias is None and len(node.written_names()) > 1:
+        raise GraphError(
+            f"{node.name!r} forwards {source!r} as {output!r} and runs nothing: nothing makes its other outputs",
+            code="KG354",
+            where=bound.source.place("nodes", node.position, "nop"),
+        )
     if bound.tensors[source].nbytes != bound.tensors[output].nbytes:
         raise GraphError(
             f"{node.name!r} forwards {source!r}, but {output!r} has another size",

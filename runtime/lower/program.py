@@ -212,8 +212,8 @@ class _Lowering:
             for name in node.clear
             if name not in self.classes.reasons  # a view is full already
         ]
-        clears += [Clear(scratch[i], node.workspace[i]) for i in node.cleared_workspace]
         if runs:
+            clears += [Clear(scratch[i], node.workspace[i]) for i in node.cleared_workspace]
             items += bind_work(self.bound, node, work, self.slots, scratch, spare)
         scratch += tuple(spare.values())
         named: list[tuple[str, Work]] = [(f"{node.name}.clear", clear) for clear in clears]

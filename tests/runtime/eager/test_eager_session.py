@@ -124,6 +124,19 @@ def test_S24_aliases_share_their_bytes() -> None:
     assert report.plan.static_bytes == 2 * 512
 
 
+def test_S24_an_alias_may_be_shorter_and_not_longer() -> None:
+    nodes = [node("a", ["w"], ["y"], op="Neg"), node("b", ["v"], ["z"], op="Neg")]
+    for extent, wanted in ((2, [-2, -2]), (4, None)):
+        v = tensor("parameter", (extent,), F, alias_of="w")
+        made = graph(nodes, {"w": tensor("parameter", (3,), F, init={"fill": 2}), "v": v}, ["y", "z"])
+        if wanted is None:
+            with pytest.raises(GraphError, match="'v' is larger than 'w'"), EagerSession(made, device="cpu") as session:
+                session.run()
+        else:
+            with EagerSession(made, device="cpu") as session:
+                assert session.run().outputs["z"].tolist() == wanted
+
+
 def test_S38_a_pinned_result_outlives_the_run() -> None:
     tensors = X | {"t": {"pin": True}}
     nodes = [node("a", ["x"], ["t"], op="Neg"), node("b", ["t"], ["y"], op="Relu")]

@@ -8,7 +8,8 @@ import pytest
 
 from kgrun.graphs.errors import GraphError
 from kgrun.runtime.program import Copy, MemoryClass, Program
-from tests.support import node, program, tensor
+from kgrun.runtime.sessions import open_session
+from tests.support import graph, node, program, tensor
 
 X = {"x": tensor("input", (4, 4), "float32")}
 
@@ -42,6 +43,42 @@ def test_S33_a_view_that_is_an_output_forwards_unless_it_must_own_its_memory() -
 def test_S42_a_nop_must_keep_the_size() -> None:
     with pytest.raises(GraphError, match="has another size"):
         program([op("c", "Cast", ["x"], "y", attributes={"to": 11}, nop=True)], X, ["y"], target="cpu")
+
+
+def test_S42_a_nop_makes_one_output() -> None:
+    nodes = [node("t", ["x"], ["v", "i"], op="TopK", attributes={"k": 4}, nop=True)]
+    with pytest.raises(GraphError, match="nothing makes its other outputs"):
+        program(nodes, X, ["v", "i"], target="cpu")
+
+
+def test_a_view_needs_no_workspace_not_even_a_cleared_one() -> None:
+    nodes = [op("s", "Squeeze", ["x"], "t", workspace=[{"nbytes": 8, "clear": True}]), op("n", "Neg", ["t"], "y")]
+    assert [step.name for step in program(nodes, X, ["y"], target="cpu").steps] == ["n"]
+
+
+F = ((4, 4), "float32")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("tensors", "code"),
+    [
+        ({"y": tensor(None, *F, alias_of="x")}, "KG354"),
+        ({"x": tensor("input", *F, alias_of="x")}, "KG354"),
+        ({"x": tensor("input", *F, alias_of="z"), "z": tensor("input", *F, alias_of="x")}, "KG354"),
+        ({"x": tensor("input", *F, alias_of="t"), "t": tensor(None, *F)}, "KG354"),
+        ({"x": tensor("input", *F, alias_of="nothing")}, "KG343"),
+        ({"z": tensor("constant", *F, value=1, alias_of="x")}, "KG354"),
+        ({"y": tensor(None, *F, valid=False)}, "KG354"),
+    ],
+)
+def test_wishes_for_memory_that_cannot_be_are_refused_planned_and_node_by_node(
+    tensors: dict[str, Any], code: str, dynamic: bool
+) -> None:
+    nodes = [op("a", "Neg", ["x"], "t", dynamic=dynamic), op("b", "Neg", ["t"], "y")]
+    with pytest.raises(GraphError) as caught, open_session(graph(nodes, X | tensors, ["y"]), device="cpu"):
+        pass
+    assert caught.value.code == code
 
 
 def test_S39_ref_outputs_share_the_address_also_in_chains() -> None:
