@@ -29,6 +29,7 @@ def graph_outputs(graph: KernelGraph, tensors: Mapping[str, BoundTensor]) -> tup
     """
     marked = [name for name, spec in graph.tensors.items() if spec.role == "output"]
     names = graph.outputs or marked
+    seen: set[str] = set()
     for i, name in enumerate(names):
         if name not in tensors:
             raise GraphError(
@@ -37,10 +38,11 @@ def graph_outputs(graph: KernelGraph, tensors: Mapping[str, BoundTensor]) -> tup
                 where=graph.place("outputs", i) if graph.outputs else graph.place("tensors", name),
                 help=did_you_mean(name, tensors),
             )
-        if names.index(name) != i:
+        if name in seen:
             raise GraphError(f"output {name!r} is named twice", code="KG353", where=graph.place("outputs", i))
+        seen.add(name)
     for name in marked:
-        if name not in names:
+        if name not in seen:
             raise GraphError(
                 f"{name!r} has role output but is not among `outputs`",
                 code="KG353",

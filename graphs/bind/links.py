@@ -98,14 +98,14 @@ def _producers(graph: KernelGraph) -> dict[str, int]:
         for i, name in enumerate(node.outputs):
             if name is None:
                 continue
-            first = producer.setdefault(name, position)
-            if first != position or node.outputs.index(name) != i:
+            if name in producer:
                 raise GraphError(
-                    f"tensor {name!r} is written twice, by {graph.nodes[first].name!r} and {node.name!r}",
+                    f"tensor {name!r} is written twice, by {graph.nodes[producer[name]].name!r} and {node.name!r}",
                     code="KG341",
                     where=graph.place("nodes", position, "outputs", i),
                     help="give each result a name of its own; `inplace` lets two names share their memory",
                 )
+            producer[name] = position
     return producer
 
 

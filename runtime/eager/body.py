@@ -102,6 +102,7 @@ class Body:
         self.sources = KernelSources(graph)
         self.statics: dict[str, Tensor] = {}
         self.outputs = _outputs(graph)
+        self.output_at = {name: at for at, name in reversed(tuple(enumerate(self.outputs)))}
         self.captured = tuple(captured(graph, node) for node in graph.nodes)
         self.reads = tuple(
             tuple(dict.fromkeys([*(n for n in names if n is not None), *more]))
@@ -143,8 +144,9 @@ class Body:
                         where=graph.place("nodes", position, "inputs"),
                         help=did_you_mean(name, {*graph.tensors, *links.producer, *self.formals, *outer}),
                     )
+        known = {*links.producer, *self.formals, *graph.tensors, *outer}
         for i, name in enumerate(self.outputs):
-            if not {name} & {*links.producer, *self.formals, *graph.tensors, *outer}:
+            if name not in known:
                 raise GraphError(
                     f"graph output {name!r} is not defined",
                     code="KG343",
@@ -252,7 +254,7 @@ class Body:
         tensors: dict[str, BoundTensor] = {}
         for name, kind in given.items():
             tensors[name] = BoundTensor(
-                name, roles.get(name, "intermediate"), kind, consumers=(0,), is_output=name in self.outputs,
+                name, roles.get(name, "intermediate"), kind, consumers=(0,), is_output=name in self.output_at,
                 spec=self.graph.tensors.get(name),
             )  # fmt: skip
         for name, kind in made.items():
@@ -261,7 +263,7 @@ class Body:
                 "intermediate",
                 kind,
                 producer=0,
-                is_output=name in self.outputs,
+                is_output=name in self.output_at,
                 spec=self.graph.tensors.get(name),
             )
         return BoundGraph(self.graph, self.dims, tensors, (node,), tuple(made))

@@ -251,7 +251,7 @@ def _bound(body: Body, recorder: Recorder, warnings: tuple[Warning, ...]) -> Bou
             type=kind,
             producer=None if producer is None else index_of[producer],
             consumers=tuple(sorted(index_of[p] for p in links.readers.get(name, ()))),
-            is_output=name in body.outputs,
+            is_output=name in body.output_at,
             spec=graph.tensors.get(name),
         )
     return BoundGraph(graph, body.dims, tensors, tuple(nodes), body.outputs, warnings)

@@ -114,6 +114,7 @@ class EagerSession:
             self._reuse = reuse_outputs
             self._executor = Executor(self.device, self.store, watch, self._given, seed, sync_each)
             self._outputs: list[Tensor] = []
+            self._parameters = parameters_of(graph)
             self._floor_ns: int | None = None
             self._told_ns = 0  # of the executor's bind_ns, already among the phases
             self._undo = undo.pop_all()
@@ -286,11 +287,11 @@ class EagerSession:
         """A graph output, a pinned tensor, or a parameter, as a host array, after a run."""
         tensor = self._executor.pinned.get(name, self._body.statics.get(name))
         if tensor is None:
-            if name in parameters_of(self.graph):  # none of the nodes that ran reads it
+            if name in self._parameters:  # none of the nodes that ran reads it
                 return self._executor.host_data(self._body, name)
-            if name not in self._body.outputs:
+            if name not in self._body.output_at:
                 raise UsageError(f"{name!r} is no output of the graph", code="KG259")
-            tensor = self._outputs[self._body.outputs.index(name)]
+            tensor = self._outputs[self._body.output_at[name]]
         check_room(tensor.type.nbytes, f"output {name!r}")
         return self.store.download(tensor).copy()
 

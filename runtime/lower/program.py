@@ -258,7 +258,8 @@ class _Lowering:
             return (), (work.target.buffer,)
         if isinstance(work, Copy):
             return (work.source.buffer,), (work.target.buffer, *(pointer.buffer for pointer in scratch))
-        reads = [self.slots[n].buffer for n in _device_operands(node) if n in self.slots and n not in node.outputs]
+        made = set(node.outputs)
+        reads = [self.slots[n].buffer for n in _device_operands(node) if n in self.slots and n not in made]
         alias = alias_of(node.call)
         shared = node.inputs[alias] if alias is not None else None  # a view's output 0 has its bytes already
         writes = [

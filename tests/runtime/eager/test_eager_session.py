@@ -289,3 +289,15 @@ def test_data_that_no_host_has_room_for_are_refused_before_they_are_made(data: d
     ):
         session.run()
     assert (caught.value.code, str(caught.value.where)) == ("KG402", "tensors.x")
+
+
+def test_five_thousand_outputs_of_one_node_are_each_their_own() -> None:
+    """Each is looked up among the others: lists of them would be gone through 25 million times."""
+    count = 5_000
+    names = [f"y{i}" for i in range(count)]
+    nodes = [node("split", ["x"], names, op="Split", attributes={"num_outputs": count})]
+    x = np.arange(2 * count, dtype=np.float32)
+    with EagerSession(graph(nodes, {"x": tensor("input", [2 * count], F)}, names), device="cpu") as session:
+        found = session.run({"x": x}).outputs
+    assert list(found) == names
+    assert (np.concatenate(list(found.values())) == x).all()
