@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from kgrun.graphs.schema.origin import Origin, Sourced
+from kgrun.graphs.schema.origin import ORIGIN, Origin, Sourced
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _ALIASES = {"schema_": "$schema"}
 # Beside the fields: of a graph, where it came from; of a kernel, what its source is.
 _MORE: dict[str, type] = {"KernelGraph": Origin, "KernelSpec": Sourced}
-_ORIGIN = ("_file", "_folder", "_allow_external", "_locate", "_body")
 _TUPLE = ""  # stands where the kind of a record would: what follows is a tuple
 
 
@@ -111,7 +110,7 @@ def unpacked(
         graph = unpack(whole)
     except (EOFError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"no packed graph: {error}") from None
-    for name, value in zip(_ORIGIN, (file, folder, allow_external, locate, None), strict=True):
+    for name, value in zip(ORIGIN, (file, folder, allow_external, locate, None), strict=True):
         graph.__dict__[name] = value
     return cast("KernelGraph", graph)
 

@@ -14,7 +14,7 @@ from kgrun.runtime.devices.base import Device, PreparedStep, Replay, StepTimes, 
 from kgrun.runtime.execute import Observer, StepTimer, run_observed
 from kgrun.runtime.nvtx_ranges import ranged
 from kgrun.runtime.program import Step
-from kgrun.runtime.queues.base import Feed
+from kgrun.runtime.queues.base import UNDER_WAY, Feed
 from kgrun.runtime.report import GpuState
 
 MAX_STEP_RUNS = 30
@@ -23,7 +23,6 @@ _STABLE_WITHIN = 0.02
 _STABLE_RUNS = 5
 _MAX_WARMUP = 50
 _MAX_WARMUP_SECONDS = 2.0
-_UNDER_WAY = 2  # runs that have been issued when the next one is, where batches take their places in line
 _NOTHING: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
@@ -176,17 +175,13 @@ class Runner:
         times: list[int] = []
         limit = time.monotonic() + _MAX_WARMUP_SECONDS
         while len(times) < (_MAX_WARMUP if runs is None else runs):
-            times.append(self._one())
+            times.append(self.device.elapsed_ns(*self._begin(None)))
             last = times[-_STABLE_RUNS:]
             stable = len(last) == _STABLE_RUNS and max(last) - min(last) <= _STABLE_WITHIN * max(last)
             if runs is None and (stable or time.monotonic() > limit):
                 break
         result.warmup = len(times)
         self.restore()
-
-    def _one(self, result: Measured | None = None) -> int:
-        """Nanoseconds of one whole run."""
-        return self.device.elapsed_ns(*self._begin(result))
 
     def _begin(self, result: Measured | None) -> tuple[Any, Any]:
         """Start a whole run; the marks before and after it. Where it counts, so does what the host took to start it."""
@@ -243,7 +238,7 @@ class Runner:
     ) -> None:
         deadline = None if amount.duration is None else time.monotonic() + amount.duration
         under_way: deque[tuple[Any, Any]] = deque()
-        most = _UNDER_WAY if self._feed.in_line else 0
+        most = UNDER_WAY if self._feed.in_line else 0
         done, started = 0, time.perf_counter_ns()
         while (done < amount.iterations) if deadline is None else (done == 0 or time.monotonic() < deadline):
             if done and (amount.to_end or deadline is not None) and not self._feed.more():

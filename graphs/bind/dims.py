@@ -22,7 +22,7 @@ OF_THE_JOB = {"rank": 0, "world_size": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class _Plain:
+class _Valued:
     """A dimension of which no more than its value is said; as `DimSpec`."""
 
     default: int | None
@@ -38,7 +38,7 @@ def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
         UsageError: KG221 for a name the graph does not have, KG220 for one that stays unbound, KG222 for a value
             outside its range.
     """
-    specs = {name: d if is_dim(d) else _Plain(d) for name, d in graph.dims.items()}
+    specs = {name: d if is_dim(d) else _Valued(d) for name, d in graph.dims.items()}
     used = _names_in_shapes(graph)
     known = {**dict.fromkeys(specs), **dict.fromkeys(used), **dict.fromkeys(_of_the_job(graph, used, given))}
     for name in given:
@@ -47,7 +47,7 @@ def bind_dims(graph: KernelGraph, given: Mapping[str, int]) -> dict[str, int]:
             raise UsageError(f"the graph has no dimension {name!r}", code="KG221", help=help)
     values: dict[str, int] = {}
     for name in known:
-        spec = specs.get(name) or _Plain(OF_THE_JOB.get(name))
+        spec = specs.get(name) or _Valued(OF_THE_JOB.get(name))
         value = given.get(name, spec.default)
         if value is not None:
             value = _integer(name, value)
@@ -93,7 +93,7 @@ def _names_in_shapes(graph: KernelGraph) -> dict[str, tuple[PathPart, ...]]:
     return found
 
 
-def _in_range(graph: KernelGraph, name: str, spec: DimSpec | _Plain, value: int) -> int:
+def _in_range(graph: KernelGraph, name: str, spec: DimSpec | _Valued, value: int) -> int:
     problem = None
     if value < 0:
         problem = "is negative"

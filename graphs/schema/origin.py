@@ -7,12 +7,12 @@ from typing import Any
 
 from kgrun.graphs.errors import LatePlace, PathPart, Place
 
-_OF_A_BODY = frozenset({"inputs", "tensors", "nodes", "outputs"})
+ORIGIN = ("_file", "_folder", "_allow_external", "_locate", "_body")
+_OF_A_BODY = frozenset({"inputs", "tensors", "nodes", "outputs"})  # the fields of `GraphBody`
 
 
 class Origin:
-    """Of a whole graph, which keeps it in private attributes: `_file`, `_folder`, `_allow_external`, `_locate`, and
-    `_body`, of which body of `graphs` this is the graph."""
+    """Of a whole graph, which keeps it in the attributes ORIGIN; `_body`: of which body of `graphs` it is the graph."""
 
     @property
     def folder(self: Any) -> Path:

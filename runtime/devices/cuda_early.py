@@ -37,7 +37,9 @@ def _retain(driver: ctypes.CDLL, ordinal: int) -> None:
 
 
 def _open_sensors(driver: ctypes.CDLL, handle: ctypes.c_int) -> None:
-    """Have NVML look the GPU up once: the first time takes longer than all readings of a run."""
-    nvml, bus, found = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.create_string_buffer(32), ctypes.c_void_p()
-    if nvml.nvmlInit_v2() == 0 and driver.cuDeviceGetPCIBusId(bus, len(bus), handle) == 0:
-        nvml.nvmlDeviceGetHandleByPciBusId_v2(bus, ctypes.byref(found))
+    """Have the GPU's sensors looked up once: the first time takes longer than all readings of a run."""
+    from kgrun.runtime.devices.cuda_nvml import open_sensors
+
+    bus = ctypes.create_string_buffer(32)
+    if driver.cuDeviceGetPCIBusId(bus, len(bus), handle) == 0:
+        open_sensors(bus.value.decode("ascii"))  # never closed: the library stays open as long as the process

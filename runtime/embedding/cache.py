@@ -72,8 +72,8 @@ class EmbeddingCache:
     """The cache of the tables that one queue item looks up.
 
     Three things are done for each batch, in the batches' order. It is looked up, in whatever thread has the time:
-    nothing on the device is needed for that. Its rows are moved, in order with the steps: while the run before it goes
-    on, or at the latest just before its own. And its indices are put where the graph reads ids.
+    nothing on the device is needed for that. Its rows are moved: beside the run before it or right after that, or at
+    the latest just before its own. And its indices are put where the graph reads ids, in order with the steps.
 
     Args:
         depth: how many batches may have been looked up and not been taken.

@@ -29,6 +29,7 @@ from kgrun.runtime.embedding.index import Block, Lookup
 from kgrun.runtime.embedding.moves import exchange_step, fixed, row_bytes
 from kgrun.runtime.host_copies import HostCopies
 from kgrun.runtime.host_memory import available_memory
+from kgrun.runtime.queues.base import UNDER_WAY
 
 if TYPE_CHECKING:
     from kgrun.runtime.devices.base import CopyLane, Device, PreparedStep
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 SHARE = 0.25  # of the host's free memory that tables may take for good
-_UNDER_WAY = 3  # batches back from the last that was issued: runs and rows that may still be under way
 _ALIGNMENT = 512
 
 
@@ -150,12 +150,12 @@ class DirectRows:
         """They are taken in turn; the device was through with it long ago, unless it is far behind.
 
         Asking the driver gives the interpreter away, and takes long to get it back. So it is asked about as late a
-        batch as is over in all likelihood: no more than a few runs are ever under way.
+        batch as is over in all likelihood: the one before all runs that may be under way.
         Its mark is set next for batch `number` or a later one, so that it means this one still.
         """
         turn, before = number % len(self._blocks), number - len(self._blocks)
         if before > self._through:
-            last = max(before, self._issued - _UNDER_WAY)
+            last = max(before, self._issued - UNDER_WAY - 1)
             self._lane.wait(self._read[last % len(self._blocks)])
             self._through = last
         self._numbers[turn] = number

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import alias_of, lookup
 from kgrun.graphs.schema.kinds import is_op
 from kgrun.runtime.program import Decision
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(slots=True)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+UNDER_WAY = 2  # runs that may be going on when the next one is issued, where batches take their places in line
+
 Writers = Callable[[int], "Callable[[Array], None] | None"]
 
 

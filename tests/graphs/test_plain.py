@@ -12,7 +12,8 @@ import pytest
 from kgrun.graphs.bind import bind
 from kgrun.graphs.load import load_graph
 from kgrun.graphs.plain import Plain, packed, unpacked
-from kgrun.graphs.schema.graph import KernelGraph
+from kgrun.graphs.schema import origin
+from kgrun.graphs.schema.graph import GraphBody, KernelGraph
 from kgrun.graphs.schema.kinds import is_dim, is_fill, is_integers, is_op, is_range, is_uniform, is_workspace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +89,11 @@ def test_every_kind_of_record_comes_back_as_it_was() -> None:
     assert (back.file, back.folder, back.allows_external_data, back.body) == ("f.yaml", Path("d"), True, None)
     assert back.place("nodes", 1).path == ("nodes", 1)
     assert back.kernels["k"].inline is graph.kernels["k"].inline is True
+
+
+def test_what_is_known_without_the_records_is_what_they_have() -> None:
+    assert set(origin.ORIGIN) == set(KernelGraph.__private_attributes__)
+    assert set(GraphBody.model_fields) == origin._OF_A_BODY
 
 
 def test_kinds_are_told_alike() -> None:

@@ -34,7 +34,7 @@ class Driver:
         return 0
 
     def nvmlDeviceGetHandleByPciBusId_v2(self, bus: Any, found: Any) -> int:
-        self.sensors += bus.value == b"0000:07:00.0"
+        self.sensors += bus == b"0000:07:00.0"
         return 0
 
 
