@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.runtime.compile.ptx.corpus.bugs import BUGS
+from tests.runtime.compile.ptx.corpus import BUGS
 from tests.runtime.compile.ptx.harness import ALL_CHECKS, Bug, launch
 
 pytest.importorskip("llvmlite")
