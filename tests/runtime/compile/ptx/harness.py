@@ -118,7 +118,9 @@ def launch(
     )
 
 
-def check_case(case: Case, checks: frozenset[str] = frozenset(), schedule: str = "forward") -> LaunchResult:
+def check_case(
+    case: Case, checks: frozenset[str] = frozenset(), schedule: str = "forward", threads: int | None = None
+) -> LaunchResult:
     """Run a case and compare; integers must be equal, floats within the case's tolerance."""
     args = case.args()
     before = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args]
@@ -133,6 +135,7 @@ def check_case(case: Case, checks: frozenset[str] = frozenset(), schedule: str =
         checks=checks,
         schedule=schedule,
         outputs=case.outputs,
+        threads=threads,
     )
     assert [str(fault) for fault in result.faults] == []
     for place, want in case.expect(*before).items():
