@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kgrun.graphs.bound import BoundGraph
     from kgrun.graphs.schema.graph import KernelGraph
     from kgrun.runtime.divergence import Reference
-    from kgrun.runtime.report import RunReport
+    from kgrun.runtime.report import NodeDifference, RunReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class NodeComparison:
             f"node {first.node!r} ({first.op}) is the first to differ from {found.name}: "
             f"{first.mismatched:,} of {first.size:,} elements of {first.tensor!r}; {bad} of {len(rows)} tensors differ",
             code="KG802",
-            help=f"tolerance was atol {limits.atol:g} + rtol {limits.rtol:g} × |reference|; see --rtol and --atol",
+            help=_tolerance_words(limits, first),
             details={"node": first.node, "tensor": first.tensor},
         )
         position = next((i for i, node in enumerate(session.bound.source.nodes) if node.name == first.node), None)
@@ -155,3 +155,12 @@ class NodeComparison:
 
 def _nothing() -> None:
     """Nothing has to be put back."""
+
+
+def _tolerance_words(limits: Expectation, first: NodeDifference) -> str:
+    if first.excess is None:
+        return "integers and booleans must be equal"
+    text = f"tolerance was atol {limits.atol:g} + rtol {limits.rtol:g} × |reference|, at least × its typical magnitude"
+    if first.max_ulp is None:
+        return f"{text}; numbers between two steps of a quantised type go either way, and need a larger --rtol"
+    return f"{text}; see --rtol and --atol"

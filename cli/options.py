@@ -284,8 +284,8 @@ Expected = Annotated[
         "--expected", env=False, metavar="FILE", help="Expected outputs (.npz, .safetensors); exit 8 where they differ."
     ),
 ]
-Rtol = Annotated[float, option("--rtol", metavar="X", help="Relative tolerance of --expected.")]
-Atol = Annotated[float, option("--atol", metavar="X", help="Absolute tolerance of --expected.")]
+Rtol = Annotated[float, option("--rtol", metavar="X", help="Relative tolerance of --expected and --compare-with.")]
+Atol = Annotated[float, option("--atol", metavar="X", help="Absolute tolerance of --expected and --compare-with.")]
 CompareWith = Annotated[
     str | None,
     option(
@@ -293,7 +293,7 @@ CompareWith = Annotated[
         help="Find the first node that differs: cpu, onnxruntime (for ONNX models), or arrays from .npz, .safetensors.",
     ),
 ]  # fmt: skip
-EqualNan = Annotated[bool, option("--equal-nan", help="NaN equals NaN in --expected.")]
+EqualNan = Annotated[bool, option("--equal-nan", help="NaN equals NaN in --expected and --compare-with.")]
 OutputDir = Annotated[
     str | None, option("--output-dir", env=False, metavar="DIR", help="Write each output as DIR/NAME.npy.")
 ]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from kgrun.graphs.errors import DeviceUnavailable, UsageError
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 
 Array = np.ndarray[Any, Any]
+_ROUNDED = frozenset({"int8", "uint8", "int4", "uint4"})  # they stand for real numbers between two steps of them
+_SUM_BYTES = frozenset({"MatMulInteger", "ConvInteger"})  # and so does int32 in graphs with these
+_SAMPLE = 1 << 16  # elements that a quartile is taken of
 _WIDTHS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -37,11 +41,13 @@ def divergences(
     """
     rows: list[NodeDifference] = []
     node_of = {name: node for node in session.bound.nodes for name in node.written_names()}
+    rounded = _ROUNDED | ({"int32"} if any(node.op in _SUM_BYTES for node in session.bound.nodes) else set())
 
     def judge(name: str, array: Array) -> None:
         if name in reference:
             node, wanted = node_of[name], reference[name]
-            rows.append(difference(node.name, node.op, name, array, wanted, rtol, atol, equal_nan))
+            exact = array.dtype.kind in "iub" and array.dtype.name not in rounded
+            rows.append(difference(node.name, node.op, name, array, wanted, rtol, atol, equal_nan, exact=exact))
 
     captured(session, [name for name in node_of if name in reference], judge)
     if not rows:
@@ -72,30 +78,65 @@ def captured(session: Session, names: Sequence[str], take: Callable[[str, Array]
 
 
 def difference(
-    node: str, op: str, tensor: str, got: Array, wanted: Array, rtol: float, atol: float, equal_nan: bool
+    node: str,
+    op: str,
+    tensor: str,
+    got: Array,
+    wanted: Array,
+    rtol: float,
+    atol: float,
+    equal_nan: bool,
+    *,
+    exact: bool = False,
 ) -> NodeDifference:
-    """How far `got` is from `wanted`: |got - wanted| ≤ atol + rtol·|wanted|, integers and booleans exactly."""
+    """How far `got` is from `wanted`: |got - wanted| ≤ atol + rtol·max(|wanted|, its typical magnitude).
+
+    Sums of many terms are as exact as their terms are large, so that an element near zero is no measure of itself. A
+    `rtol` that is finer than four steps of the tensor's type counts as four, but 0 as 0. `exact` asks for equality.
+    """
     nan, wanted_nan = _nans(got), _nans(wanted)
     if got.shape != wanted.shape:
-        return NodeDifference(node, op, tensor, False, int(got.size), int(got.size), None, None, None, nan, wanted_nan)
+        size = int(got.size)
+        return NodeDifference(node, op, tensor, False, size, size, None, None, None, None, nan, wanted_nan)
     a, b = got.astype(np.float64), wanted.astype(np.float64)
     with np.errstate(all="ignore"):
-        apart = np.abs(a - b)
-        if got.dtype.kind in "iub":
-            wrong = got != wanted
-        else:
-            wrong = ~((apart <= atol + rtol * np.abs(b)) | (a == b))
-            if equal_nan:
-                wrong &= ~(np.isnan(a) & np.isnan(b))
+        apart, magnitudes = np.abs(a - b), np.abs(b)
+        slack = np.zeros_like(b) if exact else _slack(got, magnitudes, rtol, atol)
+        wrong = ~((apart <= slack) | (a == b))
+        if equal_nan:
+            wrong &= ~(np.isnan(a) & np.isnan(b))
         finite = np.isfinite(apart)
-        scaled = apart[finite & (b != 0)] / np.abs(b[finite & (b != 0)])
+        relative = (apart / magnitudes)[finite & (b != 0)]
+        excess = (apart / slack)[finite & (slack > 0)]
     count = int(np.count_nonzero(wrong))
     return NodeDifference(
         node=node, op=op, tensor=tensor, ok=count == 0, mismatched=count, size=int(got.size),
+        excess=float(excess.max()) if excess.size else None,
         max_abs=float(apart[finite].max()) if finite.any() else None,
-        max_rel=float(scaled.max()) if scaled.size else None,
+        max_rel=float(relative.max()) if relative.size else None,
         max_ulp=_ulps(got, wanted), nan=nan, wanted_nan=wanted_nan,
     )  # fmt: skip
+
+
+def _slack(got: Array, magnitudes: Array, rtol: float, atol: float) -> Array:
+    """What each element may be away."""
+    if rtol and got.dtype.kind not in "iu":
+        rtol = max(rtol, 4 * float(ml_dtypes.finfo(got.dtype).eps))
+    slack: Array = atol + rtol * np.maximum(magnitudes, typical_magnitude(magnitudes))
+    return slack
+
+
+def typical_magnitude(magnitudes: Array) -> float:
+    """Root mean square of the finite magnitudes that are not 0, without those of masks: over 1,000 times the
+    first quartile.
+
+    0 where there are none. Of large arrays the quartile is that of a sample.
+    """
+    found = magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)]
+    if not found.size:
+        return 0.0
+    quartile = np.quantile(found[:: found.size // _SAMPLE | 1], 0.25)
+    return float(np.sqrt(np.mean(np.square(found[found <= 1000 * quartile]))))
 
 
 def _nans(array: Array) -> int:

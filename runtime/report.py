@@ -150,7 +150,8 @@ class NodeDifference:
     """One tensor that a node made, against a reference.
 
     Attributes:
-        mismatched: elements outside `atol + rtol·|wanted|`, of `size`.
+        mismatched: elements outside the tolerance (`runtime.divergence.difference`), of `size`.
+        excess: the largest finite difference as a multiple of its tolerance; None where equality is asked for.
         max_abs, max_rel: largest finite differences; None when there is none to state.
         max_ulp: the largest in units in the last place; None for integers.
         nan, wanted_nan: elements that are NaN, here and in the reference.
@@ -162,6 +163,7 @@ class NodeDifference:
     ok: bool
     mismatched: int
     size: int
+    excess: float | None
     max_abs: float | None
     max_rel: float | None
     max_ulp: int | None

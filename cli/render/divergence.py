@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.schema_parts import BOOLEAN, COUNT, NUMBER, STRING, Schema, maybe, record, rows
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from kgrun.runtime.report import Divergence, NodeDifference
 
 _COLUMNS = (
-    "node", "op", "tensor", "result", ">outside tolerance", ">max abs", ">max rel", ">max ulp", ">NaN", ">NaN wanted",
+    "node", "op", "tensor", "result", ">outside tolerance", ">× tolerance", ">max abs", ">max rel", ">max ulp", ">NaN",
+    ">NaN wanted",
 )  # fmt: skip
 _SHOWN = 10  # worst rows, unless all are asked for
 
@@ -34,14 +35,15 @@ def divergence_sections(found: Divergence, verbose: bool) -> Iterator[Table | st
 
 
 def _badness(row: NodeDifference) -> tuple[bool, float]:
-    return not row.ok, row.max_rel or 0.0
+    return not row.ok, inf if row.excess is None and not row.ok else row.excess or 0.0
 
 
 def _cells(row: NodeDifference, first: NodeDifference | None) -> tuple[str, ...]:
     result = "equal" if row.ok else "DIFFERS FIRST" if row is first else "DIFFERS"
     return (
-        row.node, row.op, row.tensor, result, f"{row.mismatched:,} of {row.size:,}", _figure(row.max_abs),
-        _figure(row.max_rel), "-" if row.max_ulp is None else f"{row.max_ulp:,}", f"{row.nan:,}", f"{row.wanted_nan:,}",
+        row.node, row.op, row.tensor, result, f"{row.mismatched:,} of {row.size:,}", _figure(row.excess),
+        _figure(row.max_abs), _figure(row.max_rel), "-" if row.max_ulp is None else f"{row.max_ulp:,}", f"{row.nan:,}",
+        f"{row.wanted_nan:,}",
     )  # fmt: skip
 
 
@@ -53,7 +55,7 @@ def divergence_row(found: Divergence) -> dict[str, Any]:
     """The member `divergence`."""
     nodes = [asdict(row) for row in found.nodes]
     for row in nodes:
-        for key in ("max_abs", "max_rel"):
+        for key in ("excess", "max_abs", "max_rel"):
             row[key] = row[key] if row[key] is not None and isfinite(row[key]) else None
     return {"reference": found.reference, "first": found.first.node if found.first else None, "nodes": nodes}
 
@@ -66,8 +68,8 @@ DIVERGENCE: Schema = record(
             record(
                 {
                     "node": STRING, "op": STRING, "tensor": STRING, "ok": BOOLEAN, "mismatched": COUNT, "size": COUNT,
-                    "max_abs": maybe(NUMBER), "max_rel": maybe(NUMBER), "max_ulp": maybe(COUNT), "nan": COUNT,
-                    "wanted_nan": COUNT,
+                    "excess": maybe(NUMBER), "max_abs": maybe(NUMBER), "max_rel": maybe(NUMBER),
+                    "max_ulp": maybe(COUNT), "nan": COUNT, "wanted_nan": COUNT,
                 }
             )
         ),

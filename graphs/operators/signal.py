@@ -17,6 +17,8 @@ _INDEX = frozenset({"int32", "int64"})
 class Transform:
     """A Fourier transform of length `length` of rows of a signal [outer, size, inner, 1 or 2].
 
+    A signal of an STFT may lack its last axis: it is of real numbers then.
+
     Attributes:
         count: elements of a frame that are there; more are zeros.
         bins: results of a frame.
@@ -84,8 +86,8 @@ def _stft(call: OpCall) -> list[TensorType]:
     dtype, source, window = same_dtype(call, 0, 2), call.input(0), call.optional(2)
     needs_dtype(call, 1, _INDEX)
     needs_dtype(call, 3, _INDEX)
-    if len(source.shape) != 3 or source.shape[2] not in (1, 2):
-        call.fail(f"STFT takes [batch, signal, 1 or 2], got {list(source.shape)}", "inputs", 0)
+    if len(source.shape) not in (2, 3) or source.shape[2:] not in ((), (1,), (2,)):
+        call.fail(f"STFT takes [batch, signal] or [batch, signal, 1 or 2], got {list(source.shape)}", "inputs", 0)
     if window is not None and len(window.shape) != 1:
         call.fail(f"STFT: a window has one axis, not {list(window.shape)}", "inputs", 2)
     found = transform_of(call)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kgrun.graphs.errors import UsageError
-from kgrun.runtime.divergence import cpu_reference, difference, divergences, onnxruntime_reference
+from kgrun.runtime.divergence import cpu_reference, difference, divergences, onnxruntime_reference, typical_magnitude
 from kgrun.runtime.session import Session
 from tests.support import graph, node
 
@@ -82,8 +82,62 @@ def test_not_a_number_is_counted_and_differs_unless_asked_for() -> None:
 
 
 def test_integers_must_be_equal() -> None:
-    row = difference("n", "op", "t", np.array([1, 2]), np.array([1, 3]), 1, 1, False)
+    row = difference("n", "op", "t", np.array([1, 2]), np.array([1, 3]), 1, 1, False, exact=True)
     assert (row.ok, row.mismatched, row.max_ulp) == (False, 1, None)
+
+
+def test_an_element_near_zero_is_measured_by_what_is_typical_of_its_tensor() -> None:
+    wanted = np.array([3, -4, 1e-6, 0], np.float32)
+    got = wanted + np.float32(2e-4) * np.array([0, 0, 1, -1], np.float32)
+    typical = np.sqrt((9 + 16 + 1e-12) / 3)
+    row = difference("n", "op", "t", got, wanted, 1e-4, 0, False)
+    assert row.ok
+    assert row.excess == pytest.approx(2e-4 / (1e-4 * typical), rel=1e-3)
+    assert not difference("n", "op", "t", got, wanted, 0.9e-4 * row.excess, 0, False).ok
+    assert difference("n", "op", "t", wanted, wanted, 0, 0, False).excess is None
+
+
+def test_masks_are_not_typical_of_a_tensor() -> None:
+    wanted = np.where(np.arange(1000) % 3 == 1, 1.0, -1e9).astype(np.float32)
+    assert typical_magnitude(np.abs(wanted)) == pytest.approx(1)
+    assert typical_magnitude(np.array([np.inf, np.nan, 0, 2])) == 2
+    assert typical_magnitude(np.zeros(3)) == 0
+    got = wanted.copy()
+    got[1] += np.float32(1e-3)
+    assert difference("n", "op", "t", got, wanted, 1e-4, 0, False).mismatched == 1
+
+
+def test_a_tolerance_is_no_finer_than_the_type_but_none_is_none() -> None:
+    wanted = np.ones(4, np.float16)
+    got = wanted + np.array([0, 1, 4, 0], np.float16) * np.finfo(np.float16).eps
+    assert difference("n", "op", "t", got, wanted, 1e-4, 0, False).ok
+    assert difference("n", "op", "t", got + np.finfo(np.float16).eps, wanted, 1e-4, 0, False).mismatched == 1
+    assert difference("n", "op", "t", got, wanted, 0, 0, False).mismatched == 2
+
+
+@pytest.mark.parametrize(("op", "rtol", "ok"), [("MatMulInteger", 0.05, True), ("MatMulInteger", 1e-4, False)])
+def test_integers_of_quantised_graphs_are_rounded_numbers(op: str, rtol: float, ok: bool) -> None:
+    tensors = {name: {"role": "input", "dtype": "uint8", "shape": [2, 2], "init": {"fill": 90}} for name in ("a", "b")}
+    tensors["bias"] = {"role": "input", "dtype": "int32", "shape": [2, 2], "init": {"fill": 7}}
+    made = graph([node("p", ["a", "b"], ["p"], op=op), node("s", ["p", "bias"], ["s"], op="Add")], tensors, ["s"])
+    reference = {name: array + 5 for name, array in cpu_reference(made, {}, {}).arrays.items()}
+    with Session(made, device="cpu") as session:
+        session.run()
+        rows = divergences(session, reference, rtol, 0)
+    assert [(row.tensor, row.ok) for row in rows] == [("p", ok), ("s", ok)]
+
+
+def test_other_integers_must_be_equal_whatever_the_tolerance() -> None:
+    tensors = {"a": {"role": "input", "dtype": "int32", "shape": [2], "init": {"fill": 9}}}
+    made = graph(
+        [node("n", ["a"], ["b"], op="Neg"), node("c", ["b"], ["c"], op="Cast", attributes={"to": "uint8"})],
+        tensors,
+        ["c"],
+    )
+    with Session(made, device="cpu") as session:
+        session.run()
+        rows = divergences(session, {"b": np.array([-9, -8]), "c": np.array([247, 248])}, 0.9, 9)
+    assert [(row.tensor, row.ok, row.excess is None) for row in rows] == [("b", False, True), ("c", True, False)]
 
 
 def test_onnx_runtime_gives_every_value_of_a_model(tmp_path: Path) -> None:

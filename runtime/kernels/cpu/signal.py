@@ -65,7 +65,8 @@ def stft(call: OpCall) -> HostFunction:
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if outputs[0].size == 0:
             return
-        x = _numbers(_wide(inputs[0]))
+        x = _wide(inputs[0])
+        x = x if x.ndim == 2 else _numbers(x)
         frames = sliding_window_view(x, found.length, 1)[:, :: found.step]
         if len(inputs) > 2 and inputs[2] is not None:
             frames = frames * _wide(inputs[2])

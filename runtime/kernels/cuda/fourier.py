@@ -183,7 +183,8 @@ extern "C" __global__ void __launch_bounds__({stage.threads}) kg_fourier(
     def _load(self, *, chirped: bool) -> str:
         """Number `at` of a frame: weighed, mirrored where half of a spectrum is given, zero behind the signal's end."""
         found = self.found
-        parts = self.call.input(0).shape[-1]
+        shape = self.call.input(0).shape
+        parts = 1 if len(shape) == 2 and self.call.op == "STFT" else shape[-1]
         lines = [
             # Of a one-sided spectrum the other side is the mirror's conjugate.
             f"const bool mirrored = {'2 * at > LENGTH' if found.real else 'false'};",

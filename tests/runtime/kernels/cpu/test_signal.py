@@ -46,6 +46,7 @@ def test_frames_are_windowed_and_transformed() -> None:
     (found,) = run("STFT", signal, np.array(4), window)
     frames = [np.fft.rfft(signal[:, start : start + 6, 0] * window) for start in range(0, 15, 4)]
     np.testing.assert_allclose(found, parts(np.stack(frames, 1)), atol=1e-12)
+    np.testing.assert_array_equal(run("STFT", signal[..., 0], np.array(4), window)[0], found)
 
 
 @pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])

@@ -168,6 +168,7 @@ def _signal(op: str) -> Iterator[OpCall]:
         step = TensorType("int64", (), (3,))
         for dtype in dtypes_of(op):
             yield call(op, dtype, (2, 30, 1), step, (8,))
+        yield call(op, "float32", (2, 30), step, (8,))
         yield call(op, "float32", (1, 30, 2), step, None, TensorType("int64", (), (7,)), onesided=0)
     elif op == "MelWeightMatrix":
         hertz = [TensorType("float32", (), (value,)) for value in (0.0, 4000.0)]
