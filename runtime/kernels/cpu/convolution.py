@@ -19,7 +19,7 @@ from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.windows import Window
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 from kgrun.runtime.kernels.cpu.depthwise import depthwise
-from kgrun.runtime.kernels.cpu.sliding import Method, add_bias, padded, tap_slices
+from kgrun.runtime.kernels.cpu.sliding import Method, add_bias, padded, windows
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -77,9 +77,10 @@ def _pointwise(window: Window, group: int) -> Method:
 
 def _unfolded(window: Window, group: int) -> Method:
     taps, row = prod(window.kernel), prod(window.output[1:])
+    whole = (slice(None),) * (1 + len(window.kernel))
 
     def apply(x: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        source = padded(x, window)
+        view = windows(padded(x, window), window)
         channels, filters = x.shape[1], weight.shape[0] // group
         matrices = weight.reshape(group, filters, -1)
         band = max(1, min(window.output[0], _BAND_BYTES // max(channels * taps * row * x.itemsize, 1)))
@@ -87,10 +88,9 @@ def _unfolded(window: Window, group: int) -> Method:
         result = out.reshape(x.shape[0], group, filters, -1)
         for image, first in product(range(x.shape[0]), range(0, window.output[0], band)):
             last = min(first + band, window.output[0])
-            rows = (last - first, *window.output[1:])
-            columns = scratch[: channels * taps * (last - first) * row].reshape(channels, taps, *rows)
-            for tap, place in enumerate(tap_slices(window, first, last)):
-                columns[:, tap] = source[image][(slice(None), *place)]
+            columns = scratch[: channels * taps * (last - first) * row]
+            unfolded = columns.reshape(channels, *window.kernel, last - first, *window.output[1:])
+            np.copyto(unfolded, view[image][(*whole, slice(first, last))])
             target = result[image, :, :, first * row : last * row]
             np.matmul(matrices, columns.reshape(group, matrices.shape[2], (last - first) * row), out=target)
             if bias is not None:
@@ -104,7 +104,7 @@ def _together(window: Window, group: int) -> Method:
     taps, places = prod(window.kernel), prod(window.output)
 
     def apply(x: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        source = padded(x, window).swapaxes(0, 1)
+        view = windows(padded(x, window), window)
         batch, channels, filters = x.shape[0], x.shape[1], weight.shape[0] // group
         matrices = weight.reshape(group, filters, -1)
         several = max(1, min(batch, _BAND_BYTES // max(channels * taps * places * x.itemsize, 1)))
@@ -113,9 +113,8 @@ def _together(window: Window, group: int) -> Method:
         for first in range(0, batch, several):
             last = min(first + several, batch)
             columns = scratch[: channels * taps * (last - first) * places]
-            unfolded = columns.reshape(channels, taps, last - first, *window.output)
-            for tap, place in enumerate(tap_slices(window)):
-                unfolded[:, tap] = source[(slice(None), slice(first, last), *place)]
+            unfolded = columns.reshape(channels, *window.kernel, last - first, *window.output)
+            np.copyto(unfolded, np.moveaxis(view[first:last], 0, 1 + len(window.kernel)))
             products = np.matmul(matrices, columns.reshape(group, matrices.shape[2], (last - first) * places))
             result[first:last] = products.reshape(group, filters, last - first, places).transpose(2, 0, 1, 3)
         add_bias(out, bias)

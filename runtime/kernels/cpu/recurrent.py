@@ -46,39 +46,45 @@ States = tuple["Array", ...]
 Cell = Callable[["Array", States], States]
 
 
-def _rnn(call: OpCall, functions: Sequence[Function], weights: Array, bias: Array, peepholes: Array | None) -> Cell:
+def _rnn(call: OpCall, functions: Sequence[Function], weights: Array, late: Array, peepholes: Array | None) -> Cell:
+    turned = weights.T
+
     def cell(x: Array, states: States) -> States:
-        return (functions[0](x + states[0] @ weights.T + bias),)
+        return (functions[0](x + states[0] @ turned),)
 
     return cell
 
 
-def _gru(call: OpCall, functions: Sequence[Function], weights: Array, bias: Array, peepholes: Array | None) -> Cell:
-    size = weights.shape[1]
-    gated, candidate = weights[: 2 * size], weights[2 * size :]
-    late, (f, g) = call.attributes["linear_before_reset"], functions
+def _gru(call: OpCall, functions: Sequence[Function], weights: Array, late: Array, peepholes: Array | None) -> Cell:
+    size, (f, g) = weights.shape[1], functions
+    turned, gated, candidate = weights.T, weights[: 2 * size].T, weights[2 * size :].T
 
-    def cell(x: Array, states: States) -> States:
+    def reset_last(x: Array, states: States) -> States:
         (state,) = states
-        gates = f(x[:, : 2 * size] + state @ gated.T + bias[: 2 * size])
-        update, reset = gates[:, :size], gates[:, size:]
-        if late:
-            inner = reset * (state @ candidate.T + bias[2 * size :])
-        else:
-            inner = (reset * state) @ candidate.T + bias[2 * size :]
-        return ((1 - update) * g(x[:, 2 * size :] + inner) + update * state,)
+        product = state @ turned
+        gates = f(x[:, : 2 * size] + product[:, : 2 * size])
+        update = gates[:, :size]
+        made = g(x[:, 2 * size :] + gates[:, size:] * (product[:, 2 * size :] + late))
+        return ((1 - update) * made + update * state,)
 
-    return cell
+    def reset_first(x: Array, states: States) -> States:
+        (state,) = states
+        gates = f(x[:, : 2 * size] + state @ gated)
+        update = gates[:, :size]
+        made = g(x[:, 2 * size :] + (gates[:, size:] * state) @ candidate)
+        return ((1 - update) * made + update * state,)
+
+    return reset_last if call.attributes["linear_before_reset"] else reset_first
 
 
-def _lstm(call: OpCall, functions: Sequence[Function], weights: Array, bias: Array, peepholes: Array | None) -> Cell:
-    size, coupled = weights.shape[1], call.attributes["input_forget"]
+def _lstm(call: OpCall, functions: Sequence[Function], weights: Array, late: Array, peepholes: Array | None) -> Cell:
+    size, coupled, turned = weights.shape[1], call.attributes["input_forget"], weights.T
     f, g, h = functions
     at = [slice(gate * size, (gate + 1) * size) for gate in range(4)]
 
     def cell(x: Array, states: States) -> States:
         state, memory = states
-        gates = x + state @ weights.T + bias
+        gates = x + state @ turned
         of_input, of_output, of_forget = gates[:, at[0]], gates[:, at[1]], gates[:, at[2]]
         if peepholes is not None:
             of_input = of_input + peepholes[at[0]] * memory
@@ -107,11 +113,11 @@ def recurrent(call: OpCall) -> HostFunction:
         x = x.swapaxes(0, 1) if r.batch_first else x
         bias, lengths, peepholes = given(inputs, 3), given(inputs, 4), given(inputs, 7)
         for d in range(r.directions):
-            both = np.zeros(2 * width, x.dtype) if bias is None else widened(bias)[d]
-            projected = x.reshape(r.steps * r.batch, r.inputs) @ w[d].T + both[:width]
+            early, late = _biases(call, np.zeros(2 * width, x.dtype) if bias is None else widened(bias)[d], r.hidden)
+            projected = x.reshape(r.steps * r.batch, r.inputs) @ w[d].T + early
             functions = [_function(activation, clip) for activation in r.activations[d]]
             held = None if peepholes is None else widened(peepholes)[d]
-            cell = make(call, functions, weights[d], both[width:], held)
+            cell = make(call, functions, weights[d], late, held)
             first = [_initial(given(inputs, 5 + kind), r, d, x.dtype) for kind in range(count)]
             series = outputs[0].swapaxes(0, 1) if r.batch_first and outputs else outputs[0] if outputs else None
             target = None if series is None else series[:, :, d] if r.batch_first else series[:, d]
@@ -121,6 +127,15 @@ def recurrent(call: OpCall) -> HostFunction:
                 np.copyto(place, states[kind], casting="unsafe")
 
     return run
+
+
+def _biases(call: OpCall, both: Array, hidden: int) -> tuple[Array, Array]:
+    """The biases of inputs and state, added up once, and the one that a GRU adds to a product before its reset."""
+    early, late = both.reshape(2, -1)
+    if call.op == "GRU" and call.attributes["linear_before_reset"]:
+        late = late[-hidden:]
+        return early + np.concatenate([both[len(early) : -hidden], np.zeros_like(late)]), late
+    return early + late, late[:0]
 
 
 def _initial(array: Array | None, r: Recurrence, direction: int, dtype: Any) -> Array:

@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from kgrun.graphs.operators.windows import Window
 
@@ -55,6 +56,15 @@ def tap_slices(window: Window, first: int = 0, last: int | None = None) -> Itera
             slice(low * stride + at * dilation, (high - 1) * stride + at * dilation + 1, stride)
             for (low, high), at, stride, dilation in zip(bounds, tap, window.strides, window.dilations, strict=True)
         )
+
+
+def windows(source: Array, window: Window) -> Array:
+    """A view [batch, channels, *kernel, *output] of a padded array: what each tap of the kernel meets."""
+    steps = source.strides[-len(window.kernel) :]
+    taps = (step * dilation for step, dilation in zip(steps, window.dilations, strict=True))
+    places = (step * stride for step, stride in zip(steps, window.strides, strict=True))
+    shape = (*source.shape[:2], *window.kernel, *window.output)
+    return as_strided(source, shape, (*source.strides[:2], *taps, *places), writeable=False)
 
 
 def add_bias(out: Array, bias: Array | None) -> None:
