@@ -1,4 +1,4 @@
-"""What all tests share: calls of kgrun, no limit of time on examples, bytecode of the processes that tests start."""
+"""What all tests share: calls of kgrun, no limit of time on examples, threads and bytecode of processes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+# Tests run side by side on all cores: threads of numpy's products would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tests.commands import Command, called_apart, called_here
 
