@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from harness import Check, Section, document, head_lines, machine, markdown, run_section, write_results
+from harness import Check, Section, document, head_lines, machine, markdown, run_section, sized_models, write_results
 from models import feeds
 from torch_graph import TorchGraph
 
@@ -206,13 +206,6 @@ def row(path: Path, dims: dict[str, int], kind: str, mode: str | None, runs: int
     )  # fmt: skip
 
 
-def parsed(words: list[str]) -> Iterator[tuple[Path, dict[str, int]]]:
-    """`model.onnx:N=1,S=128` as a path and dimensions."""
-    for word in words:
-        path, _, dims = word.partition(":")
-        yield Path(path), {k: int(v) for k, v in (pair.split("=") for pair in dims.split(",") if pair)}
-
-
 def main() -> None:
     """Measure, write results, print the page last."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -227,7 +220,7 @@ def main() -> None:
     given = arguments.parse_args()
     if given.tune:
         with tempfile.TemporaryDirectory() as folder:
-            for path, dims in parsed(given.models):
+            for path, dims in sized_models(given.models):
                 source = as_halves(path, Path(folder)) if given.types == ["float16"] else path
                 tune(source, dims, given.types[0], given.compile)
         return
@@ -247,7 +240,7 @@ def main() -> None:
     def work(section: Section) -> None:
         section.columns = COLUMNS
         with tempfile.TemporaryDirectory() as folder:
-            for word, (path, dims) in zip(given.models, parsed(given.models), strict=True):
+            for word, (path, dims) in zip(given.models, sized_models(given.models), strict=True):
                 for kind in given.types:
                     source = as_halves(path, Path(folder)) if kind == "float16" else path
                     mode = given.compile if took is None or (word, kind) in took else None

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -164,6 +164,13 @@ def write_results(folder: Path, name: str, text: str, data: dict[str, Any]) -> N
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
     (folder / f"{name}.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def sized_models(words: list[str]) -> Iterator[tuple[Path, dict[str, int]]]:
+    """`model.onnx:N=1,S=128` as a path and dimensions."""
+    for word in words:
+        path, _, dims = word.partition(":")
+        yield Path(path), {k: int(v) for k, v in (pair.split("=") for pair in dims.split(",") if pair)}
 
 
 def medians_in_turn(rounds: int, ways: dict[str, Callable[[], float]]) -> dict[str, float]:

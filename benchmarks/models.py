@@ -1,12 +1,13 @@
 """ONNX models through kgrun and through ONNX Runtime: agreement, memory against the bound, time.
 
-    python benchmarks/models.py MODEL.onnx … [--threads 1] [--rounds 40] [--device cuda]
-        [--save benchmarks/results] [--import-only MODEL.onnx …]
+    python benchmarks/models.py MODEL.onnx[:NAME=SIZE,…] … [--threads 1] [--rounds 40] [--device cuda]
+        [--save benchmarks/results] [--name models_cpu] [--import-only MODEL.onnx …]
 
 The two take turns, each with THREADS threads (0: as many as they like). Times are CPU times of the whole process, all
-threads together, the least of all rounds: waiting for a shared machine does not count. Dimensions that `DIMS` does not
-name are 1. kgrun's graph holds for the given inputs' shapes, and for small whole-number inputs that decide branches.
-Every model is also imported in a process of its own: seconds and peak memory (resident, as Linux counts it).
+threads together, the least of all rounds: waiting for a shared machine does not count. Dimensions that neither the
+words nor `DIMS` name are 1. kgrun's graph holds for the given inputs' shapes, and for small whole-number inputs that
+decide branches. Every model is also imported in a process of its own: seconds and peak memory (resident, as Linux
+counts it).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Check, Section, head_lines, machine, markdown, run_section, write_results
+from harness import Check, Section, head_lines, machine, markdown, run_section, sized_models, write_results
 
 Array = np.ndarray[Any, Any]
 
@@ -244,39 +245,44 @@ def imports(paths: list[Path], section: Section) -> None:
 def main() -> int:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=Path)
+    parser.add_argument("models", nargs="*", help="model.onnx:N=1,S=128")
     parser.add_argument("--import-only", nargs="*", type=Path, default=[], help="models to import, not to run")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--device", default="cpu", help="cuda: agreement, memory and time there, one section")
     parser.add_argument("--save", type=Path, help="folder for the result files")
+    parser.add_argument("--name", help="of the result files (default: models_cpu or models_gpu)")
     options = parser.parse_args()
+    models = []
+    for path, dims in sized_models(options.models):
+        DIMS[path.stem] = DIMS.get(path.stem, {}) | dims
+        models.append(path)
     if options.threads and "OPENBLAS_NUM_THREADS" not in os.environ:
         # numpy reads it once, when it is loaded.
         os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
         os.execv(sys.executable, [sys.executable, *sys.argv])
     if options.device != "cpu":
-        run = run_section(f"On {options.device}", lambda section: on_gpu(options.models, options.device, section))
+        run = run_section(f"On {options.device}", lambda section: on_gpu(models, options.device, section))
         sections, name = [run], "models_gpu"
     else:
         sections = [
             run_section(
                 f"Side by side, threads: {options.threads or 'all'}",
-                lambda section: side_by_side(options.models, options.threads, options.rounds, section),
+                lambda section: side_by_side(models, options.threads, options.rounds, section),
             ),
-            run_section("Imports", lambda section: imports([*options.models, *options.import_only], section)),
+            run_section("Imports", lambda section: imports([*models, *options.import_only], section)),
         ]
         name = "models_cpu"
     facts = machine(_device(options.device))
     facts["command"] = "python benchmarks/models.py " + " ".join(
-        word if word.startswith("-") or not word.endswith(".onnx") else Path(word).name for word in sys.argv[1:]
+        word if ".onnx" not in word else word[word.rfind("/") + 1 :] for word in sys.argv[1:]
     )
     text = markdown(head_lines("ONNX models", facts), sections)
     print(text)
     if options.save is not None:
         from harness import document
 
-        write_results(options.save, name, text, document(facts, sections))
+        write_results(options.save, options.name or name, text, document(facts, sections))
     return 0 if all(check.ok for section in sections for check in section.checks) else 1
 
 
