@@ -94,10 +94,26 @@ def _upsample(use: Use) -> Sequence[Value | None]:
     )
 
 
-def _resize(use: Use) -> Sequence[Value | None]:
-    """Opset 10 had no roi and placed samples as they stand; empty roi, scales and sizes stand for absent ones."""
-    if use.version < 11:
+def _first_resize(use: Use) -> Sequence[Value | None]:
+    """Resize of opset 10 placed samples as they stand; the nearest one was rounded up where an axis shrinks."""
+    if use.attributes.get("mode", "nearest") != "nearest":
         return _upsample(use)
+    one = use.constant("float32", (1,), (1.0,))
+    scales = use.needed(1)
+    known, found = scales.known, use.needed(0)
+    placed = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+    if known is not None and all(scale >= 1 for scale in known):
+        return _upsample(use)
+    if known is None or any(scale > 1 for scale in known):
+        found = use.part("Resize", [found, None, use.part("Max", [scales, one])], **placed, nearest_mode="floor")
+        scales = use.part("Min", [scales, one])
+    return use.result([found, None, scales], {**placed, "nearest_mode": "ceil"})
+
+
+def _resize(use: Use) -> Sequence[Value | None]:
+    """Opset 10 had no roi; empty roi, scales and sizes stand for absent ones."""
+    if use.version < 11:
+        return _first_resize(use)
     inputs = use.tensors
     kept = [inputs[0], *(None if value is not None and value.shape == (0,) else value for value in inputs[1:])]
     if use.attributes.get("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize" and len(kept) > 1:

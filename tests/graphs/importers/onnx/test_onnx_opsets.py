@@ -84,6 +84,26 @@ def test_old_forms(model: Path, name: str, bound: bool) -> None:
     agree(model, arrays, {"n": 2} if bound else {})
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("scales", [[1.0, 0.6], [1.7, 0.6], [2.0, 3.0], [0.5, 0.3]])
+def test_resize_of_opset_10_rounds_up_where_an_axis_shrinks(model: Path, scales: list[float], known: bool) -> None:
+    given = np.array(scales, np.float32)
+    constant = f"s = Constant<value_floats = {scales}>() \n" * known
+    save_text(
+        model,
+        f"g (float[5, 7] x{', float[2] s' * (not known)}) => (float[a, b] y) {{ {constant} y = Resize(x, s) }}",
+        10,
+    )
+    x = floats(5, 7)
+    inputs = {"x": x} if known else {"x": x, "s": given}
+    graph = onnx_graph(model, values={} if known else {"s": given})
+    places = [
+        np.minimum((np.floor if scale >= 1 else np.ceil)(np.arange(int(n * scale), dtype=np.float32) / scale), n - 1)
+        for n, scale in zip(x.shape, given, strict=True)
+    ]
+    np.testing.assert_array_equal(run(graph, inputs)["y"], x[np.ix_(*[each.astype(int) for each in places])])
+
+
 def test_batch_normalization_by_place_is_refused(model: Path) -> None:
     text = "y = BatchNormalization<spatial = 0>(x, s, s, s, s)"
     save_text(model, f"g (float[2, 3] x, float[3] s) => (float[2, 3] y) {{ {text} }}", 7)
