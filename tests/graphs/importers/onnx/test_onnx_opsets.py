@@ -117,6 +117,24 @@ def test_batch_normalization_with_outputs_that_nothing_reads(model: Path) -> Non
     assert len(onnx_graph(model).nodes[0].outputs) == 1
 
 
+def test_the_mask_of_an_old_dropout_has_the_type_of_its_input(model: Path) -> None:
+    save_text(model, "g (float16[2] x) => (float16[2] y, float16[2] m) { y, m = Dropout(x) }", 7)
+    found = run(onnx_graph(model), {"x": np.ones(2, np.float16)})
+    assert (found["m"].dtype, found["m"].shape) == (np.float16, (2,))
+
+
+@pytest.mark.parametrize(("scale", "bias"), [((3, 4), (3, 4)), ((2, 3, 4), (4,)), ((1, 1, 4), None), ((4,), (3, 1))])
+def test_layer_normalization_may_scale_more_than_it_normalises(
+    model: Path, scale: tuple[int, ...], bias: tuple[int, ...] | None
+) -> None:
+    arrays = {"x": floats(2, 3, 4), "s": floats(*scale, seed=1)}
+    arrays |= {} if bias is None else {"b": floats(*bias, seed=2)}
+    inputs = ", ".join(f"float{list(array.shape)} {name}" for name, array in arrays.items())
+    text = f"y, m, i = LayerNormalization({', '.join(arrays)})"
+    save_text(model, f"g ({inputs}) => (float[2, 3, 4] y, float[2, 3, 1] m, float[2, 3, 1] i) {{ {text} }}", 17)
+    agree(model, arrays)
+
+
 def test_group_normalization_of_opset_18_scales_groups(model: Path) -> None:
     text = "y = GroupNormalization<num_groups = 2>(x, s, b)"
     save_text(model, f"g (float[1, 4, 3] x, float[2] s, float[2] b) => (float[1, 4, 3] y) {{ {text} }}", 20)
