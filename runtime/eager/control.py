@@ -13,7 +13,7 @@ from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import InferenceError, TensorType, check_attributes
 from kgrun.graphs.schema.kinds import is_op
 from kgrun.runtime.eager.store import Tensor
-from kgrun.runtime.eager.unmade import unmade_types
+from kgrun.runtime.eager.unmade import unmade_type
 from kgrun.runtime.program import MemoryClass
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class _Run:
         """The type of a body's output that no iteration made: as declared, or as its nodes would make it."""
         spec = body.graph.tensors.get(name)
         if spec is None or spec.dtype is None or spec.shape is None:
-            kind = unmade_types(self.executor, self.frame, body, first).get(name)
+            kind = unmade_type(self.executor, self.frame, body, first, name)
             if kind is not None:
                 return TensorType(kind.dtype, kind.shape)
             raise GraphError(

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from kgrun.runtime.eager.frame import Frame
 
 
-def unmade_types(executor: Executor, frame: Frame, body: Body, formals: Sequence[TensorType]) -> dict[str, TensorType]:
-    """Types by name of what one pass through `body` would make of `formals`; those that only a run tells are left out.
+def unmade_type(
+    executor: Executor, frame: Frame, body: Body, formals: Sequence[TensorType], output: str
+) -> TensorType | None:
+    """Type of an output that one pass through `body` would make of `formals`; None where only a run tells.
 
     Args:
         frame: around the body.
     """
+    if output not in body.links.producer and output not in body.formals:
+        return _outside(executor, frame, body, output, False)
     found = dict(zip(body.formals, formals, strict=True))
     for position in body.links.order:
         node = body.graph.nodes[position]
@@ -44,7 +48,7 @@ def unmade_types(executor: Executor, frame: Frame, body: Body, formals: Sequence
                 continue
             if call.exact:
                 found |= {n: kind for n, kind in zip(node.outputs, call.outputs, strict=True) if n is not None}
-    return found
+    return found.get(output)
 
 
 def _outside(executor: Executor, frame: Frame, body: Body, name: str, elements: bool) -> TensorType:

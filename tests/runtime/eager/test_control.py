@@ -80,6 +80,10 @@ def test_what_no_iteration_made_has_the_type_that_one_would_make() -> None:
     report = run(looping(body, ["m", None, "x"], ["y", "ts", "ns"], **given), m=np.int64(0))
     made = {name: (array.dtype, array.shape) for name, array in report.outputs.items()}
     assert made == {"y": (F, (3,)), "ts": (F, (0, 3, 2)), "ns": ("int32", (0, 3))}
+    outside = run(
+        looping(DOUBLE | {"outputs": ["go", "v2", "x"]}, ["m", None, "x"], ["y", "xs"], m=constant(0, "int64"))
+    )
+    assert outside.outputs["xs"].shape == (0, 3)
     empty = run(scanning(scan_output_axes=[1]), m=np.zeros((0, 3), F), zero=np.zeros(3, F))
     assert empty.outputs["all"].shape == (3, 0)
 
