@@ -77,6 +77,14 @@ def dims_to_bind(options: GraphOptions) -> dict[str, int]:
     return {} if _is_onnx(options) else dims
 
 
+def own_names(options: GraphOptions, graph: KernelGraph, dims: Mapping[str, int]) -> dict[str, int]:
+    """`dims` by the graph's names; those of an ONNX model may also be called what the model calls them."""
+    if not _is_onnx(options):
+        return dict(dims)
+    called = {getattr(spec, "doc", None): name for name, spec in graph.dims.items()}
+    return {name if name in graph.dims else called.get(name, name): size for name, size in dims.items()}
+
+
 def model_file(options: GraphOptions) -> Path | None:
     """The ONNX model that the options name, None for a graph file."""
     return Path(options.file) if _is_onnx(options) else None

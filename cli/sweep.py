@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.cli import interrupts
 from kgrun.cli import timeout as watchdog
-from kgrun.cli.load import GraphOptions, read_graph
+from kgrun.cli.load import GraphOptions, own_names, read_graph
 from kgrun.cli.output import Output
 from kgrun.cli.values import parse_dims
 from kgrun.graphs.errors import UsageError
@@ -72,12 +72,14 @@ class SweepWork:
             graph = read_graph(self.graph)
             given = read_inputs(graph, self.pairs, self.bundle)
         settings = {key: value for key, value in self.settings.items() if key not in _NOT_SWEPT}
+        settings["dims"] = own_names(self.graph, graph, settings["dims"])
         tell = watchdog.tell if watchdog.supervised() else None
         reports = []
         with ShapeSession(graph, tell=tell, capacity=max(len(self.sweep), 1), **settings) as session:
             for sizes in self.sweep:
                 with phase(f"running {_words(sizes)}", output):
-                    reports.append((sizes, session.run(given, dims=sizes, **self.loop)))
+                    dims = own_names(self.graph, graph, sizes)
+                    reports.append((sizes, session.run(given, dims=dims, **self.loop)))
             found = session.statistics
         return reports, {"hits": found.hits, "plans": found.plans, "evictions": found.evictions}
 

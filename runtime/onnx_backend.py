@@ -45,7 +45,7 @@ class PreparedModel:
         self._path.write_bytes(model.SerializeToString())
         initializers = {tensor.name for tensor in model.graph.initializer}
         self._inputs = [info.name for info in model.graph.input if info.name not in initializers]
-        self._outputs = {info.name: _is_sequence(info.type) for info in model.graph.output}
+        self._outputs = [(info.name, _is_sequence(info.type)) for info in model.graph.output]
 
     def run(self, inputs: Sequence[Any] | Mapping[str, Any], **_: Any) -> tuple[Array | list[Array], ...]:
         """The model's outputs, in order; sequences are lists of arrays, an optional input that is absent is None.
@@ -83,7 +83,8 @@ class PreparedModel:
         if graph.outputs:
             with open_session(graph, device=self._device, values=wanted, allow_empty=True) as session:
                 outputs = dict(session.run(wanted, iterations=1, warmup=0, per_step=False).outputs)
-        return tuple(_listed(outputs, name) if many else outputs[name] for name, many in self._outputs.items())
+        found = _by_name(dict(self._outputs), graph.outputs, outputs)
+        return tuple(found[name] for name, _ in self._outputs)
 
     def close(self) -> None:
         """Remove the copy of the model."""
@@ -101,10 +102,23 @@ def _is_sequence(kind: Any) -> bool:
     return bool(kind.HasField("sequence_type") or kind.optional_type.elem_type.HasField("sequence_type"))
 
 
-def _listed(outputs: Mapping[str, Array], name: str) -> list[Array]:
-    """The tensors of the sequence `name`."""
-    count = sum(key.startswith(f"{name}[") for key in outputs)
-    return [outputs[f"{name}[{index}]"] for index in range(count)]
+def _by_name(
+    wanted: Mapping[str, bool], names: Sequence[str], outputs: Mapping[str, Array]
+) -> dict[str, Array | list[Array]]:
+    """The model's outputs by its names, in whose order `names` are the graph's: one that is an input has another there.
+
+    Args:
+        wanted: by name, whether it is a sequence.
+    """
+    left = list(names)
+    found: dict[str, Array | list[Array]] = {}
+    for name, many in wanted.items():
+        if not many:
+            found[name] = outputs[left.pop(0)]
+            continue
+        count = sum(each.startswith(f"{name}[") for each in left)
+        found[name] = [outputs[left.pop(0)] for _ in range(count)]
+    return found
 
 
 def _checked(name: str, value: object) -> Array | list[Array] | None:

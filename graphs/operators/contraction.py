@@ -20,7 +20,7 @@ class Equation:
     Attributes:
         terms: one letter an axis of each input; the axes of an ellipsis have letters of their own.
         output: the letters of the output.
-        sizes: the size of every letter; inputs may have 1 where an ellipsis broadcasts.
+        sizes: the size of every letter; an input whose axis has 1 is repeated along it.
     """
 
     terms: tuple[str, ...]
@@ -50,7 +50,7 @@ def equation(call: OpCall) -> Equation:
     for index, term in enumerate(named):
         for letter, size in zip(term, call.input(index).shape, strict=True):
             known = sizes.setdefault(letter, size)
-            if known != size and (letter not in spare or 1 not in (known, size)):
+            if known != size and (1 not in (known, size) or term.count(letter) > 1):
                 call.fail(f"Einsum: {letter!r} is both {known} and {size}", "inputs", index)
             sizes[letter] = size if known == 1 else known
     if any(letter not in sizes for letter in output) or len(set(output)) != len(output):

@@ -113,6 +113,26 @@ def pad_amounts(call: OpCall) -> tuple[tuple[int, int], ...]:
     return tuple(amounts)
 
 
+@dataclass(frozen=True, slots=True)
+class PaddedAxis:
+    """One axis of a Pad that repeats elements: it is cropped first, then `before` and `after` are added.
+
+    Attributes:
+        start, size: what is left of the axis by cropping, which alone is repeated.
+    """
+
+    start: int
+    size: int
+    before: int
+    after: int
+
+
+def padded_axis(size: int, before: int, after: int) -> PaddedAxis:
+    """An axis of `size` with amounts as Pad has them, negative where it crops."""
+    start = max(-before, 0)
+    return PaddedAxis(start, size - start - max(-after, 0), max(before, 0), max(after, 0))
+
+
 def _transpose(call: OpCall) -> list[TensorType]:
     source, perm = call.input(0), permutation(call)
     shape = tuple(source.shape[axis] for axis in perm)
@@ -223,10 +243,10 @@ def _pad(call: OpCall) -> list[TensorType]:
         padded = size + before + after
         if padded < 0:
             call.fail(f"Pad: cropping {-before} and {-after} of {size} leaves nothing", "inputs", 1)
-        reach = max(before, after)
-        if call.attributes["mode"] == "reflect" and reach > 0 and size < 2:
-            call.fail(f"Pad: reflection needs at least 2 elements, the axis has {size}", "inputs", 1)
-        if call.attributes["mode"] in ("edge", "wrap") and reach > 0 and size == 0:
+        reach, left = max(before, after), padded_axis(size, before, after).size
+        if call.attributes["mode"] == "reflect" and reach > 0 and left < 2:
+            call.fail(f"Pad: reflection needs at least 2 elements, the axis has {max(left, 0)}", "inputs", 1)
+        if call.attributes["mode"] in ("edge", "wrap") and reach > 0 and left <= 0:
             call.fail(f"Pad: {call.attributes['mode']} of an empty axis", "inputs", 1)
         shape.append(padded)
     return [like(source, Shape(shape))]

@@ -20,6 +20,7 @@ _TRANSFORMS = (
     "align_corners",
     "asymmetric",
     "tf_crop_and_resize",
+    "tf_half_pixel_for_nn",  # of opset 11 alone
 )
 _ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
@@ -66,6 +67,20 @@ class Rules:
         return first, 2 - 2 * first
 
 
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """Output y reads at source coordinate (y + before) · step / divisor + after; ONNX's formulas are all of this kind.
+
+    It is computed in this order, and in float32 where the nearest element is read: a coordinate that is whole, or half,
+    would be rounded to the wrong side else.
+    """
+
+    before: float = 0.0
+    step: float = 1.0
+    divisor: float = 1.0
+    after: float = 0.0
+
+
 def resize_rules(call: OpCall) -> Rules:
     """The rules of a Resize; Upsample maps y to y / scale and rounds down."""
     given = call.attributes
@@ -82,25 +97,27 @@ def resize_rules(call: OpCall) -> Rules:
     )
 
 
-def source_coordinates(rules: Rules, axis: ResizedAxis) -> tuple[float, float]:
-    """(a, b) of the source coordinate a · y + b of output y; ONNX's formulas are all of this kind."""
+def source_coordinates(rules: Rules, axis: ResizedAxis) -> Coordinates:
+    """Where the outputs along an axis read."""
     n, size, scale = axis.input, axis.output, axis.scale
     match rules.transform:
         case "align_corners":
             width = scale * n  # not rounded: what ONNX's tests expect
-            return ((n - 1) / (width - 1) if width != 1 else 0.0), 0.0
+            return Coordinates(step=n - 1, divisor=width - 1) if width != 1 else Coordinates(step=0)
         case "asymmetric":
-            return 1 / scale, 0.0
+            return Coordinates(divisor=scale)
+        case "tf_half_pixel_for_nn":
+            return Coordinates(before=0.5, divisor=scale)
         case "tf_crop_and_resize":
             if size == 1:
-                return 0.0, 0.5 * (axis.start + axis.end) * (n - 1)
-            return (axis.end - axis.start) * (n - 1) / (size - 1), axis.start * (n - 1)
+                return Coordinates(step=0, after=0.5 * (axis.start + axis.end) * (n - 1))
+            return Coordinates(step=(axis.end - axis.start) * (n - 1), divisor=size - 1, after=axis.start * (n - 1))
         case "pytorch_half_pixel" if size == 1:
-            return 0.0, 0.0
+            return Coordinates(step=0)
         case "half_pixel_symmetric":
             offset = n / 2 * (1 - size / (scale * n))
-            return 1 / scale, offset + 0.5 / scale - 0.5
-    return 1 / scale, 0.5 / scale - 0.5
+            return Coordinates(before=0.5, divisor=scale, after=offset - 0.5)
+    return Coordinates(before=0.5, divisor=scale, after=-0.5)
 
 
 def resized_axes(call: OpCall) -> tuple[ResizedAxis, ...]:

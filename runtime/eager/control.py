@@ -13,6 +13,7 @@ from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import InferenceError, TensorType, check_attributes
 from kgrun.graphs.schema.kinds import is_op
 from kgrun.runtime.eager.store import Tensor
+from kgrun.runtime.eager.unmade import unmade_type
 from kgrun.runtime.program import MemoryClass
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ class _Run:
             self.executor.store.release(results[0].block)
             count += 1
         names = body.outputs[1 + len(states) :]
-        return [*states, *(self._stacked(body, name, stack, 0) for name, stack in zip(names, stacks, strict=True))]
+        first = [TensorType("int64", (), (0,)), TensorType("bool", (), (True,)), *(tensor.type for tensor in states)]
+        return [*states, *(self._stacked(body, n, stack, 0, first) for n, stack in zip(names, stacks, strict=True))]
 
     def scan(self, inputs: Sequence[Tensor | None], attributes: dict[str, object]) -> list[Tensor]:
         """Over slices of the last inputs, carrying states along."""
@@ -134,11 +136,13 @@ class _Run:
             states = results[: len(states)]
             for stack, tensor in zip(stacks, results[len(states) :], strict=True):
                 stack.append(tensor)
+        first = [tensor.type for tensor in states]
+        first += [TensorType(tensor.type.dtype, tensor.type.shape[1:]) for tensor in fronted]
         for tensor in fronted:
             self.executor.store.release(tensor.block)
         names = body.outputs[len(states) :]
         ends = [
-            self._stacked(body, name, stack[::-1] if backwards else stack, axis)
+            self._stacked(body, name, stack[::-1] if backwards else stack, axis, first)
             for name, stack, axis, backwards in zip(names, stacks, out_axes, out_back, strict=True)
         ]
         return [*states, *ends]
@@ -212,10 +216,14 @@ class _Run:
         self.executor.copy(block, 0, tensor.block, index * kind.nbytes, kind.nbytes)
         return Tensor(kind, block)
 
-    def _stacked(self, body: Body, name: str, parts: list[Tensor], axis: int) -> Tensor:
-        """The results of all iterations along a new axis; lets go of them."""
+    def _stacked(self, body: Body, name: str, parts: list[Tensor], axis: int, first: Sequence[TensorType]) -> Tensor:
+        """The results of all iterations along a new axis; lets go of them.
+
+        Args:
+            first: types of what the first iteration is, or would have been, given.
+        """
         store = self.executor.store
-        kind = parts[0].type if parts else self._declared(body, name)
+        kind = parts[0].type if parts else self._unmade(body, name, first)
         for i, part in enumerate(parts):
             if (part.type.dtype, part.type.shape) != (kind.dtype, kind.shape):
                 raise _wrong(
@@ -241,10 +249,13 @@ class _Run:
         block = store.promised(self.path + name, moved, MemoryClass.INTERMEDIATE)
         return Tensor(TensorType(kind.dtype, moved.shape), block)
 
-    def _declared(self, body: Body, name: str) -> TensorType:
-        """The type of a body's output that no iteration made."""
+    def _unmade(self, body: Body, name: str, first: Sequence[TensorType]) -> TensorType:
+        """The type of a body's output that no iteration made: as declared, or as its nodes would make it."""
         spec = body.graph.tensors.get(name)
         if spec is None or spec.dtype is None or spec.shape is None:
+            kind = unmade_type(self.executor, self.frame, body, first, name)
+            if kind is not None:
+                return TensorType(kind.dtype, kind.shape)
             raise GraphError(
                 f"{self.node.op} {self.node.name!r} made no iteration: nothing tells the type of {name!r}",
                 code="KG351",

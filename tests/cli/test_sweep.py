@@ -27,6 +27,17 @@ def test_S20_S51_each_size_is_planned_once(kgrun: Any, graph_file: Any, faults: 
     assert "act" in kgrun("execute", file, *CPU, "--sweep", "n=4,8", "-v").out
 
 
+def test_dimensions_of_a_model_go_by_its_own_names(kgrun: Any, tmp_path: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    info = [onnx.helper.make_tensor_value_info(name, 1, ["batch size", "n"]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", info[:1], info[1:])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)]), tmp_path / "m.onnx")
+    for fixed, swept in (("batch size", "n"), ("n", "batch size"), ("batch_size", "n"), ("n", "batch_size")):
+        words = (*CPU, "--dim", f"{fixed}=2", "--sweep", f"{swept}=1,3", "--json")
+        document = kgrun("execute", tmp_path / "m.onnx", *words).json()
+        assert [row["dims"] for row in document["sizes"]] == [{swept: 1}, {swept: 3}]
+
+
 def test_combinations_vary_the_last_name_fastest() -> None:
     assert parse_sweep(["a=1,2", "b=3, 4"]) == [{"a": 1, "b": 3}, {"a": 1, "b": 4}, {"a": 2, "b": 3}, {"a": 2, "b": 4}]
 

@@ -65,3 +65,10 @@ def test_devices_are_known_by_onnx_s_names_and_kgrun_s() -> None:
     assert supports_device("CPU")
     assert supports_device("cpu")
     assert not supports_device("TPU")
+
+
+def test_outputs_may_be_inputs_and_stand_twice() -> None:
+    x = np.array([-1, 2], np.float32)
+    with prepare(model("g (float[2] x) => (float[2] x, float[2] y, float[2] y) { y = Neg(x) }")) as prepared:
+        found = prepared.run([x])
+    assert [np.asarray(each).tolist() for each in found] == [[-1, 2], [1, -2], [1, -2]]

@@ -26,9 +26,12 @@ def _dropout(use: Use) -> Sequence[Value | None]:
     training = use.known(2)
     if use.input(2) is not None and (training is None or training[0]) and use.known(1) != (0.0,):
         return use.result(use.tensors)
-    if use.outputs > 1:
-        return use.result([use.needed(0)], {})
-    return [use.needed(0)]
+    if use.outputs < 2:
+        return [use.needed(0)]
+    made: list[Value | None] = list(use.result([use.needed(0)], {}))
+    if use.version < 10:  # the mask was of the type of what it masks
+        made[1] = use.part("CastLike", [made[1], use.needed(0)])
+    return made
 
 
 def _axes_to_input(*names: str) -> Adapter:
@@ -68,6 +71,18 @@ def _batch_normalization(use: Use) -> Sequence[Value | None]:
     return use.result(use.tensors, attributes)
 
 
+def _layer_normalization(use: Use) -> Sequence[Value | None]:
+    """A scale or bias may have more axes than are normalised; kgrun's operator takes those of one row."""
+    x, scale, bias = use.needed(0), use.needed(1), use.input(2)
+    axis = use.attributes.get("axis", -1)
+    row = -axis if axis < 0 else None if x.rank is None else x.rank - axis
+    if row is None or x.type is None or all((each.rank or 0) <= row for each in (scale, bias) if each is not None):
+        return use.result(use.tensors)
+    normal, *statistics = use.result([x, use.constant(x.type.dtype, (1,), (1.0,))])
+    scaled = use.part("Mul", [normal, scale])
+    return [scaled if bias is None else use.part("Add", [scaled, bias]), *statistics]
+
+
 def _pad(use: Use) -> Sequence[Value | None]:
     """Opset 2 had pads and value as attributes."""
     if use.version >= 11:
@@ -94,10 +109,26 @@ def _upsample(use: Use) -> Sequence[Value | None]:
     )
 
 
-def _resize(use: Use) -> Sequence[Value | None]:
-    """Opset 10 had no roi and placed samples as they stand; empty roi, scales and sizes stand for absent ones."""
-    if use.version < 11:
+def _first_resize(use: Use) -> Sequence[Value | None]:
+    """Resize of opset 10 placed samples as they stand; the nearest one was rounded up where an axis shrinks."""
+    if use.attributes.get("mode", "nearest") != "nearest":
         return _upsample(use)
+    one = use.constant("float32", (1,), (1.0,))
+    scales = use.needed(1)
+    known, found = scales.known, use.needed(0)
+    placed = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+    if known is not None and all(scale >= 1 for scale in known):
+        return _upsample(use)
+    if known is None or any(scale > 1 for scale in known):
+        found = use.part("Resize", [found, None, use.part("Max", [scales, one])], **placed, nearest_mode="floor")
+        scales = use.part("Min", [scales, one])
+    return use.result([found, None, scales], {**placed, "nearest_mode": "ceil"})
+
+
+def _resize(use: Use) -> Sequence[Value | None]:
+    """Opset 10 had no roi; empty roi, scales and sizes stand for absent ones."""
+    if use.version < 11:
+        return _first_resize(use)
     inputs = use.tensors
     kept = [inputs[0], *(None if value is not None and value.shape == (0,) else value for value in inputs[1:])]
     if use.attributes.get("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize" and len(kept) > 1:
@@ -170,6 +201,7 @@ ADAPTERS: dict[tuple[str, str], Adapter] = {
     ("", "Slice"): _axes_to_input("starts", "ends", "axes"),
     ("", "Split"): _axes_to_input("split"),
     ("", "BatchNormalization"): _batch_normalization,
+    ("", "LayerNormalization"): _layer_normalization,
     ("", "Pad"): _pad,
     ("", "Upsample"): _upsample,
     ("", "Resize"): _resize,

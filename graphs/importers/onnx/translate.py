@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from kgrun.graphs.data_onnx import Message
@@ -75,14 +76,17 @@ class Translator:
         if local is not None:
             return functions.inline_local(self, use, local)
         if (domain, node.op_type) in DEFINITIONS:
-            return functions.inline_text(self, use, DEFINITIONS[domain, node.op_type](use))
+            with _fitting():
+                text = DEFINITIONS[domain, node.op_type](use)
+            return functions.inline_text(self, use, text)
         if domain == ONNX and node.op_type == "Constant":
             return [self._constant(use)]
         packed = next((v.packed for v in inputs if isinstance(v, Value) and v.packed), None)
         if packed is not None and node.op_type not in _UNPACKING:
             raise Unsupported(f"element type {packed}", help="kgrun reads such weights only to dequantise them")
         if domain == ONNX and node.op_type in control.HANDLERS:
-            return control.HANDLERS[node.op_type](self, use, where)
+            with _fitting():
+                return control.HANDLERS[node.op_type](self, use, where)
         return self._operator(use)
 
     def _operator(self, use: Use) -> Results:
@@ -93,13 +97,13 @@ class Translator:
         first: Unsupported | None = None
         if adapter is not None or native:
             try:
-                return adapter(use) if adapter is not None else use.result(use.tensors)
+                with _fitting():
+                    return adapter(use) if adapter is not None else use.result(use.tensors)
             except Unsupported as error:
+                if error.code == "KG330":
+                    raise
                 self.emitter.rollback(mark)
                 first = error
-            except (TypeError, ValueError, KeyError, IndexError) as error:
-                # Models are not checked against ONNX's schemas first: it would cost more than the import.
-                raise Unsupported(f"its attributes do not fit the operator: {error}", code="KG330") from None
         try:
             return functions.inline_schema(self, use)
         except Unsupported as error:
@@ -176,6 +180,20 @@ class Translator:
         for output in node.output[len(made) :]:
             if output:
                 level.scope.values[output] = None
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """Unsupported for attributes and subgraphs that are missing, or that no use of the operator can have.
+
+    Models are not checked against ONNX's schemas first: it would cost more than the import.
+    """
+    try:
+        yield
+    except KeyError as error:
+        raise Unsupported(f"it lacks {error}, which the operator needs", code="KG330") from None
+    except (TypeError, ValueError, IndexError) as error:
+        raise Unsupported(f"its attributes do not fit the operator: {error}", code="KG330") from None
 
 
 def names_read(nodes: Iterable[Message], outputs: Iterable[str]) -> frozenset[str]:

@@ -10,7 +10,14 @@ import numpy as np
 
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.movement import AxisRange, pad_amounts, permutation, slice_ranges, split_offsets
+from kgrun.graphs.operators.movement import (
+    AxisRange,
+    pad_amounts,
+    padded_axis,
+    permutation,
+    slice_ranges,
+    split_offsets,
+)
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 
 if TYPE_CHECKING:
@@ -160,11 +167,12 @@ def constant_pad(shape: tuple[int, ...], amounts: Sequence[tuple[int, int]], def
 
 def _reflected(mode: str, size: int, before: int, after: int) -> Array:
     """Source index of every padded index along one axis."""
-    index = np.arange(-before, size + after)
+    row = padded_axis(size, before, after)
+    index = np.arange(-row.before, row.size + row.after)
     if mode == "edge":
-        return np.clip(index, 0, size - 1)
-    if mode == "wrap" or size < 2:
-        return index % max(size, 1)
+        return row.start + np.clip(index, 0, row.size - 1)
+    if mode == "wrap" or row.size < 2:
+        return row.start + index % max(row.size, 1)
     # Reflection repeats with period 2 (size - 1): 0 1 … size-1 size-2 … 1.
-    index = np.abs(index) % (2 * size - 2)
-    return np.minimum(index, 2 * size - 2 - index)
+    index = np.abs(index) % (2 * row.size - 2)
+    return row.start + np.minimum(index, 2 * row.size - 2 - index)

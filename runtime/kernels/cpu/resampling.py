@@ -23,14 +23,15 @@ def _required(array: Array | None) -> Array:
 
 
 def _coordinates(rules: Rules, axis: ResizedAxis) -> Array:
-    slope, offset = source_coordinates(rules, axis)
-    found: Array = np.arange(axis.output) * slope + offset
+    rule = source_coordinates(rules, axis)
+    y = np.arange(axis.output).astype("float32" if rules.mode == "nearest" else "float64")
+    found: Array = (y + rule.before) * rule.step / rule.divisor + rule.after
     return found
 
 
 def _nearest(rules: Rules, axis: ResizedAxis) -> Array:
     """The index that every output reads."""
-    x = _coordinates(rules, axis)
+    x = _coordinates(rules, axis).astype(np.float64)
     match rules.rounding:
         case "round_prefer_floor":
             x = np.ceil(x - 0.5)

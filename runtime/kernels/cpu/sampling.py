@@ -160,7 +160,8 @@ def roi_align(call: OpCall) -> HostFunction:
             raise GraphError(f"{call.node}: RoiAlign's batch index is outside [0, {batches - 1}]", code="KG333")
         pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
         for index, region in enumerate(regions):
-            left, top, right, bottom = (float(edge) * scale - (0.5 if half else 0.0) for edge in region)
+            # In the regions' own precision: one more digit would ask for another point where a bin ends at a whole one.
+            left, top, right, bottom = region * scale - (0.5 if half else 0.0)
             ys, wy, ny = _bins(top, bottom, rows, height, ratio, half)
             xs, wx, nx = _bins(left, right, columns, width, ratio, half)
             if ny * nx == 0:
@@ -183,14 +184,15 @@ def roi_align(call: OpCall) -> HostFunction:
 
 
 def _bins(
-    start: float, end: float, bins: int, size: int, ratio: int, half: bool
+    start: np.floating[Any], end: np.floating[Any], bins: int, size: int, ratio: int, half: bool
 ) -> tuple[tuple[Array, Array], tuple[Array, Array], int]:
     """Lower and upper index and weight of the points along one axis, and points a bin; outside points weigh 0."""
-    length = end - start if half else max(end - start, 1.0)
-    adaptive = max(int(np.ceil(length / bins)), 0) if np.isfinite(length) else 0
+    length = end - start if half else np.maximum(end - start, start.dtype.type(1))
+    width, kind = length / bins, start.dtype
+    adaptive = max(int(np.ceil(width)), 0) if np.isfinite(length) else 0
     count = ratio if ratio > 0 else adaptive
-    steps = np.arange(bins)[:, None] + (np.arange(count) + 0.5) / max(count, 1)
-    at = (start + steps * (length / bins)).reshape(-1)
+    within = (np.arange(count, dtype=kind) + kind.type(0.5)) * width / kind.type(max(count, 1))
+    at = (start + np.arange(bins, dtype=kind)[:, None] * width + within).reshape(-1)
     inside = (at >= -1) & (at <= size)
     at = np.maximum(at, 0)
     low = np.minimum(np.where(inside, at, 0).astype(np.intp), size - 1)

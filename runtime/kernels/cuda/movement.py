@@ -7,7 +7,15 @@ from math import prod
 
 from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.operators.base import OpCall, TensorType
-from kgrun.graphs.operators.movement import AxisRange, pad_amounts, permutation, slice_ranges, split_offsets
+from kgrun.graphs.operators.movement import (
+    AxisRange,
+    PaddedAxis,
+    pad_amounts,
+    padded_axis,
+    permutation,
+    slice_ranges,
+    split_offsets,
+)
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import code, index_type, int64, integers, launch, source_input, target
@@ -143,7 +151,10 @@ def padded(call: OpCall, amounts: Sequence[tuple[int, int]], mode: str) -> Lower
     given = call.optional(2) is not None
     place = _PLACE[mode]
     text = f"""typedef {unit} E;
-struct Layout {{ long long size[{rank}]; long long source[{rank}]; long long before[{rank}]; }};
+struct Layout {{
+  long long size[{rank}], source[{rank}];
+  long long before[{rank}], start[{rank}], left[{rank}];  // of a source axis, `left` from `start` on are repeated
+}};
 extern "C" __global__ void __launch_bounds__(256) kg_pad(
     E* q, const E* p, const E* fill, E value, const Layout g, long long n) {{
   const long long grid = gridDim.x * (long long)blockDim.x;
@@ -153,19 +164,24 @@ extern "C" __global__ void __launch_bounds__(256) kg_pad(
     bool inside = true;
 #pragma unroll
     for (int axis = {rank - 1}; axis >= 0; --axis) {{
-      const long long size = g.source[axis];
+      const long long size = g.left[axis];
       long long k = rest % g.size[axis] - g.before[axis];
       rest /= g.size[axis];
       {place}
-      offset += k * stride;
-      stride *= size;
+      offset += (g.start[axis] + k) * stride;
+      stride *= g.source[axis];
     }}
     q[i] = inside ? p[offset] : value;
   }}
 }}
 """
+    places = list(zip(sizes, source_sizes, starts, strict=True))
+    rows = [PaddedAxis(0, own, start, 0) for _, own, start in places]
+    if mode != "constant":
+        rows = [padded_axis(own, start, size - own - start) for size, own, start in places]
+    layout = [*sizes, *source_sizes, *(r.before for r in rows), *(r.start for r in rows), *(r.size for r in rows)]
     fill: Operand | None = source_input(2) if given and mode == "constant" else None
-    args = (target(), source_input(0), fill, _fill_value(call, out.dtype), integers([*sizes, *source_sizes, *starts]))
+    args = (target(), source_input(0), fill, _fill_value(call, out.dtype), integers(layout))
     return Lowered((launch(code("kg_pad", text), (*args, int64(out.size)), out.size),))
 
 

@@ -59,10 +59,11 @@ def _resize(call: OpCall) -> Lowered:
     for row in rows:
         if isinstance(row, int):
             sizes += (row, row)
-            factors += (0, 0, 0)
+            factors += (0, 0, 0, 0, 0)
         else:
             sizes += (row.input, row.output)
-            factors += (*source_coordinates(rules, row), rules.stretch(row.scale))
+            rule = source_coordinates(rules, row)
+            factors += (rule.before, rule.step, rule.divisor, rule.after, rules.stretch(row.scale))
     layout = Value(struct.pack(f"<{len(sizes)}q{len(factors)}d", *sizes, *factors), 8)
     args: Arguments = (source_input(0), target(), layout, _value(rules.outside, source.dtype), int64(out.size))
     return Lowered((launch(code("kg_resize", text), args, out.size),))
@@ -91,7 +92,7 @@ def _text(call: OpCall, rules: Rules, rows: Sequence[ResizedAxis | int]) -> str:
             continue
         first, count = rules.taps(row.scale)
         inside = f"inside = inside && x{k} >= 0 && x{k} <= n{k} - 1;" if _crops(rules) else ""
-        taps.append(f"const double x{k} = c{k} * g.rule[{k}].slope + g.rule[{k}].offset; {inside}")
+        taps.append(f"const X x{k} = kg_coordinate(c{k}, g.rule[{k}]); {inside}")
         if nearest:
             rounded = _ROUNDINGS[rules.rounding].replace("(x", f"(x{k}")
             taps.append(f"const long long i{k} = kg_clamped({rounded}, n{k});")
@@ -107,8 +108,12 @@ def _text(call: OpCall, rules: Rules, rows: Sequence[ResizedAxis | int]) -> str:
     return f"""{prelude([] if nearest else [dtype])}typedef {element} E;
 typedef {work} T;
 struct Axis {{ long long input, output; }};
-struct Rule {{ double slope, offset, stretch; }};
+typedef {"float" if nearest else "double"} X;
+struct Rule {{ double before, step, divisor, after, stretch; }};
 struct Layout {{ Axis axis[{rank}]; Rule rule[{rank}]; }};
+__device__ __forceinline__ X kg_coordinate(long long y, const Rule& g) {{
+  return ((X)y + (X)g.before) * (X)g.step / (X)g.divisor + (X)g.after;
+}}
 __device__ __forceinline__ long long kg_clamped(double at, long long size) {{
   return at < 0 ? 0 : at > size - 1 ? size - 1 : (long long)at;
 }}

@@ -64,6 +64,30 @@ DOUBLE = {
 }
 
 
+def test_what_no_iteration_made_has_the_type_that_one_would_make() -> None:
+    body = {
+        "inputs": ["i", "go", "v"],
+        "tensors": {"shape": constant([3, 1], "int64")},
+        "nodes": [
+            node("column", ["v", "shape"], ["c"], op="Reshape"),
+            node("table", ["c", "w"], ["t"], op="Mul"),
+            node("rows", ["t", "axes"], ["r"], op="ReduceSum", attributes={"keepdims": 0}),
+            node("whole", ["r"], ["n"], op="Cast", attributes={"to": "int32"}),
+        ],
+        "outputs": ["go", "v", "t", "n"],
+    }
+    given = {"m": tensor("input", (), "int64"), "w": constant([1.0, 2.0]), "axes": constant([1], "int64")}
+    report = run(looping(body, ["m", None, "x"], ["y", "ts", "ns"], **given), m=np.int64(0))
+    made = {name: (array.dtype, array.shape) for name, array in report.outputs.items()}
+    assert made == {"y": (F, (3,)), "ts": (F, (0, 3, 2)), "ns": ("int32", (0, 3))}
+    outside = run(
+        looping(DOUBLE | {"outputs": ["go", "v2", "x"]}, ["m", None, "x"], ["y", "xs"], m=constant(0, "int64"))
+    )
+    assert outside.outputs["xs"].shape == (0, 3)
+    empty = run(scanning(scan_output_axes=[1]), m=np.zeros((0, 3), F), zero=np.zeros(3, F))
+    assert empty.outputs["all"].shape == (3, 0)
+
+
 @pytest.mark.parametrize("trips", [0, 1, 4])
 def test_loop_runs_as_often_as_its_trip_count_says(trips: int) -> None:
     body = DOUBLE | {"tensors": {"v2": {"dtype": F, "shape": [3]}}}
@@ -178,8 +202,9 @@ def test_what_is_wrong_is_said_with_its_place() -> None:
         with pytest.raises(GraphError, match=words) as caught:
             run(looping(own, inputs, ["y"]))
         assert (caught.value.code, str(caught.value.where)) == ("KG330", "nodes[0]")
-    with pytest.raises(GraphError, match=r"tells the type of 'v2'"):
-        run(looping(DOUBLE, ["m", None, "x"], ["y", "ys"], m=constant(0, "int64")))
+    found = DOUBLE | {"nodes": [node("double", ["v", "v"], ["v2"], op="Add"), node("at", ["v"], ["p"], op="NonZero")]}
+    with pytest.raises(GraphError, match=r"tells the type of 'p'"):
+        run(looping(found | {"outputs": ["go", "v2", "p"]}, ["m", None, "x"], ["y", "ys"], m=constant(0, "int64")))
 
 
 def test_a_body_that_is_missing_or_too_many_is_refused() -> None:

@@ -249,3 +249,19 @@ def test_what_the_run_decides_runs_node_by_node(model: Path, name: str, go: bool
     if name == "a loop that its values end" and not go:
         pytest.skip("a loop of no trips: ONNX's evaluator makes no rows")
     agree(model, {"x": np.array([1, 2], np.float32), "c": np.array(go)})
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        ("y = If (c) <then_branch = t () => (float[2] p) { p = Neg(x) }>", "'else_branch'"),
+        ("y = Scan (x) <body = t (float p) => (float q) { q = Neg(p) }>", "'num_scan_inputs'"),
+        ("y = Scan (x) <num_scan_inputs = 1>", "'body'"),
+        ("y = Loop (, c, x)", "'body'"),
+    ],
+)
+def test_what_a_node_lacks_is_said(model: Path, text: str, lacks: str) -> None:
+    save_text(model, f"g (float[2] x, bool c) => (float[2] y) {{ {text} }}")
+    with pytest.raises(GraphError, match=f"lacks {lacks}") as caught:
+        onnx_graph(model)
+    assert caught.value.code == "KG330"

@@ -84,6 +84,26 @@ def test_old_forms(model: Path, name: str, bound: bool) -> None:
     agree(model, arrays, {"n": 2} if bound else {})
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("scales", [[1.0, 0.6], [1.7, 0.6], [2.0, 3.0], [0.5, 0.3]])
+def test_resize_of_opset_10_rounds_up_where_an_axis_shrinks(model: Path, scales: list[float], known: bool) -> None:
+    given = np.array(scales, np.float32)
+    constant = f"s = Constant<value_floats = {scales}>() \n" * known
+    save_text(
+        model,
+        f"g (float[5, 7] x{', float[2] s' * (not known)}) => (float[a, b] y) {{ {constant} y = Resize(x, s) }}",
+        10,
+    )
+    x = floats(5, 7)
+    inputs = {"x": x} if known else {"x": x, "s": given}
+    graph = onnx_graph(model, values={} if known else {"s": given})
+    places = [
+        np.minimum((np.floor if scale >= 1 else np.ceil)(np.arange(int(n * scale), dtype=np.float32) / scale), n - 1)
+        for n, scale in zip(x.shape, given, strict=True)
+    ]
+    np.testing.assert_array_equal(run(graph, inputs)["y"], x[np.ix_(*[each.astype(int) for each in places])])
+
+
 def test_batch_normalization_by_place_is_refused(model: Path) -> None:
     text = "y = BatchNormalization<spatial = 0>(x, s, s, s, s)"
     save_text(model, f"g (float[2, 3] x, float[3] s) => (float[2, 3] y) {{ {text} }}", 7)
@@ -95,6 +115,24 @@ def test_batch_normalization_with_outputs_that_nothing_reads(model: Path) -> Non
     text = "y, m, v = BatchNormalization(x, s, s, s, s)"
     save_text(model, f"g (float[2, 3] x, float[3] s) => (float[2, 3] y) {{ {text} }}", 9)
     assert len(onnx_graph(model).nodes[0].outputs) == 1
+
+
+def test_the_mask_of_an_old_dropout_has_the_type_of_its_input(model: Path) -> None:
+    save_text(model, "g (float16[2] x) => (float16[2] y, float16[2] m) { y, m = Dropout(x) }", 7)
+    found = run(onnx_graph(model), {"x": np.ones(2, np.float16)})
+    assert (found["m"].dtype, found["m"].shape) == (np.float16, (2,))
+
+
+@pytest.mark.parametrize(("scale", "bias"), [((3, 4), (3, 4)), ((2, 3, 4), (4,)), ((1, 1, 4), None), ((4,), (3, 1))])
+def test_layer_normalization_may_scale_more_than_it_normalises(
+    model: Path, scale: tuple[int, ...], bias: tuple[int, ...] | None
+) -> None:
+    arrays = {"x": floats(2, 3, 4), "s": floats(*scale, seed=1)}
+    arrays |= {} if bias is None else {"b": floats(*bias, seed=2)}
+    inputs = ", ".join(f"float{list(array.shape)} {name}" for name, array in arrays.items())
+    text = f"y, m, i = LayerNormalization({', '.join(arrays)})"
+    save_text(model, f"g ({inputs}) => (float[2, 3, 4] y, float[2, 3, 1] m, float[2, 3, 1] i) {{ {text} }}", 17)
+    agree(model, arrays)
 
 
 def test_group_normalization_of_opset_18_scales_groups(model: Path) -> None:

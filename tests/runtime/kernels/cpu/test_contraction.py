@@ -27,6 +27,9 @@ Shapes = tuple[tuple[int, ...], ...]
         ("...,...", ((3,), (2, 3))),
         ("ij,jk,kl,l->i", ((2, 3), (3, 4), (4, 5), (5,))),
         (",i", ((), (3,))),
+        ("ij,ij->ij", ((2, 3), (1, 3))),
+        ("ij,jk->ik", ((2, 1), (3, 4))),
+        ("bij,bjk->bik", ((1, 2, 3), (4, 3, 2))),
     ],
 )
 def test_equations_are_numpy_s(equation: str, shapes: Shapes) -> None:

@@ -170,6 +170,13 @@ def test_pad_is_numpy_s(mode: Any, rows: int, columns: int, pads: list[int]) -> 
     np.testing.assert_array_equal(found, np.pad(x, [(pads[0], pads[2]), (pads[1], pads[3])], mode=mode))
 
 
+@pytest.mark.parametrize(("mode", "name"), [("reflect", "reflect"), ("edge", "edge"), ("wrap", "wrap")])
+def test_pad_repeats_what_cropping_leaves(mode: str, name: Any) -> None:
+    x = np.arange(35).reshape(5, 7)
+    (found,) = run("Pad", x, np.array([-2, 3, 2, -3]), mode=mode)
+    np.testing.assert_array_equal(found, np.pad(x[2:, :4], ((0, 2), (3, 0)), mode=name))
+
+
 def test_pad_crops() -> None:
     x = np.arange(20, dtype=np.int8).reshape(4, 5)
     (found,) = run("Pad", x, np.array([-1, 2, -1, -3]), np.array([7], np.int8))

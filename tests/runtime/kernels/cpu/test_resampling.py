@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,26 @@ def test_whole_factors_repeat(dtype: str) -> None:
     x = np.arange(6).reshape(2, 3).astype(dtype)
     np.testing.assert_array_equal(resized(x, [4, 9]), np.repeat(np.repeat(x, 2, 0), 3, 1))
     np.testing.assert_array_equal(run("Upsample", x, np.array([2, 3], np.float32))[0], resized(x, [4, 9]))
+
+
+@pytest.mark.parametrize("factor", [3, 5, 7, 49])
+@pytest.mark.parametrize("transform", ["half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn"])
+def test_coordinates_that_are_whole_read_that_element(factor: int, transform: str) -> None:
+    x = np.arange(6.0)
+    rules = {"coordinate_transformation_mode": transform}
+    shift = 0.0 if transform == "asymmetric" else 0.5
+    back = 0.5 if "half_pixel" in transform and "nn" not in transform else 0.0
+    exact = [(Fraction(y) + Fraction(shift)) / factor - Fraction(back) for y in range(6 * factor)]
+    floors = [min(max(floor(at), 0), 5) for at in exact]
+    ceilings = [min(max(ceil(at), 0), 5) for at in exact]
+    assert resized(x, [6 * factor], nearest_mode="floor", **rules).tolist() == floors
+    assert resized(x, [6 * factor], nearest_mode="ceil", **rules).tolist() == ceilings
+
+
+def test_scales_that_float32_rounds_reach_whole_coordinates() -> None:
+    scales, rules = np.array([1.6], np.float32), {"coordinate_transformation_mode": "asymmetric"}
+    (found,) = run("Resize", np.arange(10.0), None, scales, nearest_mode="floor", **rules)
+    assert found.tolist() == [y * 5 // 8 for y in range(16)]
 
 
 def test_integers_are_rounded_and_limited() -> None:

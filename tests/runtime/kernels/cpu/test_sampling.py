@@ -82,3 +82,13 @@ def test_a_deformable_convolution_without_offsets_is_a_convolution() -> None:
     offset[:, 0::2] = 1
     (moved,) = run("DeformConv", np.roll(x, 1, 2), weight, offset, bias, offset_group=2, **window)
     np.testing.assert_allclose(moved[:, :, 1:-1], expected[:, :, 1:-1])
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_are_placed_in_their_own_precision(mode: str) -> None:
+    # 6 · 0.8 - 1 · 0.8 is 4 in float32, and a little more with more digits: 2 points a bin would be 3.
+    x, regions = np.arange(72, dtype=np.float32).reshape(1, 2, 6, 6) ** 2, np.array([[1, 1, 6, 6]], np.float32)
+    more = {"output_height": 2, "output_width": 2, "spatial_scale": 0.8, "mode": mode}
+    (found,) = run("RoiAlign", x, regions, np.array([0]), **more)
+    (wanted,) = run("RoiAlign", x, regions, np.array([0]), sampling_ratio=2, **more)
+    np.testing.assert_array_equal(found, wanted)

@@ -51,10 +51,11 @@ def _resampling(op: str) -> Iterator[OpCall]:
         yield call(op, "float32", (1, 1, 4, 5), scales, mode="linear")
         return
     sizes, transform = known(7, 4), "coordinate_transformation_mode"
-    for rule in ("half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"):
+    for rule in ("half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn"):
         yield call(op, "float32", (5, 6), None, None, sizes, mode="linear", **{transform: rule})
     for rounding in ("round_prefer_ceil", "floor", "ceil"):
         yield call(op, "float32", (5, 6), None, None, sizes, nearest_mode=rounding)
+        yield call(op, "float32", (5, 6), None, None, known(15, 30), nearest_mode=rounding)  # whole coordinates
     region = TensorType("float32", (4,), (0.4, -0.5, 1.2, 0.7))
     for mode in ("nearest", "linear", "cubic"):
         crop = {transform: "tf_crop_and_resize", "mode": mode, "extrapolation_value": 9.0}

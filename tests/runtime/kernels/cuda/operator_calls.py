@@ -154,6 +154,7 @@ def _pads() -> Iterator[OpCall]:
     for mode in ("constant", "edge", "wrap", "reflect"):
         for dtype in ("float32", "float16", "int64"):
             yield call("Pad", dtype, (2, 5, 6), known(0, 1, 2, 0, 3, 1), mode=mode)
+            yield call("Pad", dtype, (2, 5, 6), known(0, -2, 2, 0, 2, -3), mode=mode)  # cropped, then padded
     yield call("Pad", "float32", (5, 6), known(1, 0, -1, 2), ())
     yield call("Pad", "float32", (5, 6), pads=[1, 1, 1, 1], value=2.5)
 
