@@ -22,8 +22,8 @@ Array = np.ndarray[Any, Any]
 
 
 def check_names(graph: KernelGraph, given: Mapping[str, Array]) -> None:
-    """UsageError KG211 for an array that is for no input or parameter of the graph."""
-    for name in given:
+    """UsageError KG211 for an array that is for no input or parameter of the graph, KG200 for what is no array."""
+    for name, array in given.items():
         if name not in graph.tensors or name in {o for node in graph.nodes for o in node.outputs}:
             names = [n for n, s in graph.tensors.items() if s.role in ("input", "parameter")]
             raise UsageError(
@@ -31,6 +31,17 @@ def check_names(graph: KernelGraph, given: Mapping[str, Array]) -> None:
                 code="KG211",
                 help=did_you_mean(name, names) or f"inputs: {', '.join(names) or 'none'}",
             )
+        if not (hasattr(array, "dtype") and hasattr(array, "shape")):  # a list has no element type to be checked
+            raise UsageError(
+                f"{name!r} is given a {type(array).__name__}, which is no array",
+                code="KG200",
+                help="for example numpy.asarray(elements, dtype)",
+            )
+
+
+def closed_session() -> UsageError:
+    """KG200 for what is asked of a session after its end."""
+    return UsageError("the session is closed", code="KG200", help="open a new one")
 
 
 def known_array(kind: TensorType) -> Array:

@@ -292,10 +292,11 @@ class Session:
         return loaded.runner.measure(amount, [*observers, *named], before_last)
 
     def take_inputs(self, inputs: Mapping[str, Array]) -> None:
-        """Keep the arrays, and fill the inputs on the device. Raises as `run`."""
-        self._given |= checked_inputs(self.bound, inputs, self._given)
+        """Keep the arrays, and fill the inputs and the parameters among them on the device. Raises as `run`."""
+        taken = checked_inputs(self.bound, inputs, self._given)
+        self._given |= taken
         with self._phases("upload"):
-            self.loaded.load(self._given, self.seed, inputs=True)
+            self.loaded.load(self._given, self.seed, inputs=True, anew=taken.keys())
 
     def output(self, name: str) -> Array:
         """A graph output or a pinned tensor as a host array, after a run."""

@@ -227,3 +227,10 @@ def test_wishes_for_offload_do_not_move_what_is_shared() -> None:
 def _plain() -> dict[str, np.ndarray[Any, Any]]:
     with Graphs([first(), second()], device="cpu", values={"a": {"x": X}}) as graphs:
         return graphs.run()["b"].outputs
+
+
+def test_an_array_for_what_lies_in_another_graph_is_refused() -> None:
+    with Graphs([first(), second()], device="cpu", values={"a": {"x": X}}) as graphs:
+        with pytest.raises(UsageError, match="'h' lies in h of graph a") as caught:
+            graphs.run({"b": {"h": X}})
+        assert caught.value.code == "KG213"
