@@ -59,7 +59,7 @@ def host_array(bound: BoundGraph, tensor: BoundTensor, given: Mapping[str, Array
     graph, name, kind, spec = bound.source, tensor.name, tensor.type, tensor.spec
     place = graph.place("tensors", name)
     if name in given:
-        return check_array(given[name], kind.dtype, kind.shape, name)
+        return _fitting(bound, name, kind, given[name])
     if tensor.producer is not None or spec is None:
         assert kind.value is not None, f"{name} is neither external nor known"
         return known_array(kind)
@@ -114,12 +114,18 @@ def checked_inputs(bound: BoundGraph, inputs: Mapping[str, Array], given: Mappin
             if array is not given.get(name):
                 raise UsageError(f"table {name!r} is given when the session is opened", code="KG213")
             continue
-        kind = bound.tensors[name].type
-        checked = check_array(array, kind.dtype, kind.shape, name)
+        checked = _fitting(bound, name, bound.tensors[name].type, array)
         if name in bound.values and not np.array_equal(checked, bound.values[name]):
             raise UsageError(f"input {name!r} decides shapes and changed; open a new Session for it", code="KG213")
         taken[name] = checked
     return taken
+
+
+def _fitting(bound: BoundGraph, name: str, kind: TensorType, array: Array) -> Array:
+    try:
+        return check_array(array, kind.dtype, kind.shape, name)
+    except GraphError as error:
+        raise error.at(bound.source.place("tensors", name)) from None
 
 
 def check_array(array: Array, dtype: str, shape: tuple[int, ...], name: str) -> Array:

@@ -59,7 +59,7 @@ class Share:
             if reference is None:
                 tensors[name] = spec
                 continue
-            if name in self.own:
+            if name in self.own and spec.dtype is not None and spec.shape is not None:
                 tensors[name] = spec.model_copy(update={"from_graph": None, "role": spec.role or "input"})
                 continue
             other = self._output(graph, name, reference.graph, reference.output)
@@ -71,7 +71,8 @@ class Share:
                     code="KG352",
                     where=graph.place("tensors", name, "dtype"),
                 )
-            self._from[name] = (reference.graph, reference.output)
+            if name not in self.own:
+                self._from[name] = (reference.graph, reference.output)
             update: dict[str, object] = {"from_graph": None, "dtype": kind.dtype, "role": spec.role or "input"}
             # A declared shape stays: it may name dimensions. Whether it is the output's is seen when it is bound.
             tensors[name] = spec.model_copy(
