@@ -263,19 +263,19 @@ class Session:
             if self._watch.settings.names:
                 return self._report(self._watch.run(self.loaded, iterations or 1))
             if dump is not None:
-                return self._dumped(dump, count)
+                return self._dumped(dump, count, duration)
             measured = self._measure(amount, observers, poison, first)
         report = self._report(measured)
         return replace(report, roofline=self.device.roofline()) if roofline else report
 
-    def _dumped(self, config: DumpConfig, iterations: int) -> RunReport:
+    def _dumped(self, config: DumpConfig, iterations: int, duration: float | None) -> RunReport:
         from kgrun.runtime.dump.writer import Dump, run_dumped
 
         if self.program.offload is not None:
             raise UsageError("tensors that wait on the host cannot be dumped", code="KG240", help="use --offload off")
         dump, bound = Dump(config, self.device.info.index), self.bound
         host = lambda name: host_array(bound, bound.tensors[name], self._given, self.seed)  # noqa: E731
-        return dump.noted(self._report(run_dumped(self.loaded, iterations, dump, host)))
+        return dump.noted(self._report(run_dumped(self.loaded, iterations, duration, dump, host)))
 
     def _measure(self, amount: Amount, observers: Sequence[Observer], poison: bool, first: bool) -> Measured:
         from kgrun.runtime.stepwise import first_run, run_stepwise
