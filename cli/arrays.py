@@ -97,6 +97,7 @@ def read_expected(bound: BoundGraph, option: str, file: str) -> Arrays:
 def write_folder(folder: Path, outputs: Mapping[str, Array]) -> None:
     """One .npy file an output; all are complete before the first takes its name."""
     from kgrun.graphs.data import file_name, save_npy
+    from kgrun.graphs.data_save import instead_of
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +107,8 @@ def write_folder(folder: Path, outputs: Mapping[str, Array]) -> None:
     try:
         files = {f"{file_name(name)}.npy": array for name, array in outputs.items()}
         for file, array in files.items():
-            save_npy(staging / file, array)
+            with instead_of(staging, folder):
+                save_npy(staging / file, array)
         for file in files:
             os.replace(staging / file, folder / file)
     except OSError as error:

@@ -90,7 +90,7 @@ class Work:
             if self.team is not None:
                 self.team.ran()
             wanted = self.expectation.read(report.program.graph)
-            report = self.parameters.write(session, report)
+            report = self.parameters.write(session, report, given)
             problem: KgrunError | None = None
             if self.nodes is not None and restart is not None:
                 report, problem = self.nodes.judge(session, given, self.settings, report, restart)

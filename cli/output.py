@@ -93,15 +93,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         with _write_errors(path), path.open("wb") as target:
             yield target
         return
+    final = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
     with unwound():
         with _write_errors(path):
-            handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
+            handle, name = tempfile.mkstemp(prefix=f".{final.name[:100]}.", suffix=".tmp", dir=final.parent)
         try:
             with _write_errors(path):
                 with os.fdopen(handle, "wb") as target:
                     yield target
                 os.chmod(name, 0o666 & ~_umask())
-                os.replace(name, path)
+                os.replace(name, final)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,15 @@ class ParameterFiles:
             form_of(self.save, "--save-parameters")
         return {} if self.load is None else load_parameters(graph, self.load)
 
-    def write(self, session: Session | EagerSession, report: RunReport) -> RunReport:
-        """Write what the run left; the report says which parameters kept their own data."""
-        from kgrun.runtime.parameters import missing_parameters, save_parameters
+    def write(self, session: Session | EagerSession, report: RunReport, given: Collection[str]) -> RunReport:
+        """Write what the run left; the report says which parameters kept their own data: those that `given` has not.
 
-        if self.load is not None and (missing := missing_parameters(report.program.graph.source, self.load)):
+        The file that they came from is not read again. After a long run it may be gone, and the result must not go too.
+        """
+        from kgrun.runtime.parameters import parameters_of, save_parameters
+
+        missing = [name for name in parameters_of(report.program.graph.source) if name not in given]
+        if self.load is not None and missing:
             names = ", ".join(missing[:10]) + (", …" if len(missing) > 10 else "")
             warning = Warning("W-PARAMETERS", f"not in {self.load}, so with their own data: {names}")
             report = replace(report, warnings=(*report.warnings, warning))

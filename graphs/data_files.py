@@ -53,7 +53,7 @@ def read_checked(
 ) -> Array:
     """The array of `reference` at `path`, which must have `dtype` and `shape` where they are given."""
     stored = open_stored(path, reference.form, reference.key, reference.file)
-    kind = _checked_dtype(stored, dtype, text)
+    kind = checked_dtype(stored, dtype, text)
     if shape is not None and stored.shape != shape:
         raise GraphError(f"{text} has shape {list(stored.shape)}, expected {list(shape)}", code="KG376")
     with reading(path, reference.file):
@@ -66,7 +66,8 @@ def read_checked(
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def _checked_dtype(stored: StoredArray, dtype: str | None, text: str) -> str:
+def checked_dtype(stored: StoredArray, dtype: str | None, text: str) -> str:
+    """The dtype of a file's array, which must be `dtype` where that is given; GraphError KG375 for any other."""
     if dtype is None:
         if stored.dtype is None:
             raise GraphError(f"{text} has type {stored.type_text}, which tells no dtype", code="KG375")

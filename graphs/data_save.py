@@ -117,6 +117,17 @@ def _little_endian(array: Array) -> Array:
 
 
 @contextmanager
+def instead_of(staging: Path, folder: Path) -> Iterator[None]:
+    """Errors of files that are made in `staging` name the folder they were to come to, which is the one known."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(
+            error.message.replace(str(staging), str(folder)), code=error.code, where=error.where, help=error.help
+        ) from None
+
+
+@contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file beside `path` that takes its place when all went well; a device or a pipe gets its bytes then."""
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -129,17 +140,18 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror or error}", code="KG270") from None
         return
+    final = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
     with unwound():
         part: Path | None = None
         try:
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".kgrun-", delete=False) as file:
+            with tempfile.NamedTemporaryFile(dir=final.parent, prefix=".kgrun-", delete=False) as file:
                 part = Path(file.name)
                 yield file
             # NamedTemporaryFile makes private files; give what open() would have given.
             mask = os.umask(0)
             os.umask(mask)
             part.chmod(0o666 & ~mask)
-            part.replace(path)
+            part.replace(final)
         except BaseException as error:
             if part is not None:
                 part.unlink(missing_ok=True)

@@ -22,8 +22,8 @@ Array = np.ndarray[Any, Any]
 
 
 def check_names(graph: KernelGraph, given: Mapping[str, Array]) -> None:
-    """UsageError KG211 for an array that is for no input or parameter of the graph."""
-    for name in given:
+    """UsageError KG211 for an array that is for no input or parameter of the graph, KG200 for what is no array."""
+    for name, array in given.items():
         if name not in graph.tensors or name in {o for node in graph.nodes for o in node.outputs}:
             names = [n for n, s in graph.tensors.items() if s.role in ("input", "parameter")]
             raise UsageError(
@@ -31,6 +31,17 @@ def check_names(graph: KernelGraph, given: Mapping[str, Array]) -> None:
                 code="KG211",
                 help=did_you_mean(name, names) or f"inputs: {', '.join(names) or 'none'}",
             )
+        if not (hasattr(array, "dtype") and hasattr(array, "shape")):  # a list has no element type to be checked
+            raise UsageError(
+                f"{name!r} is given a {type(array).__name__}, which is no array",
+                code="KG200",
+                help="for example numpy.asarray(elements, dtype)",
+            )
+
+
+def closed_session() -> UsageError:
+    """KG200 for what is asked of a session after its end."""
+    return UsageError("the session is closed", code="KG200", help="open a new one")
 
 
 def known_array(kind: TensorType) -> Array:
@@ -48,7 +59,7 @@ def host_array(bound: BoundGraph, tensor: BoundTensor, given: Mapping[str, Array
     graph, name, kind, spec = bound.source, tensor.name, tensor.type, tensor.spec
     place = graph.place("tensors", name)
     if name in given:
-        return check_array(given[name], kind.dtype, kind.shape, name)
+        return _fitting(bound, name, kind, given[name])
     if tensor.producer is not None or spec is None:
         assert kind.value is not None, f"{name} is neither external nor known"
         return known_array(kind)
@@ -103,12 +114,18 @@ def checked_inputs(bound: BoundGraph, inputs: Mapping[str, Array], given: Mappin
             if array is not given.get(name):
                 raise UsageError(f"table {name!r} is given when the session is opened", code="KG213")
             continue
-        kind = bound.tensors[name].type
-        checked = check_array(array, kind.dtype, kind.shape, name)
+        checked = _fitting(bound, name, bound.tensors[name].type, array)
         if name in bound.values and not np.array_equal(checked, bound.values[name]):
             raise UsageError(f"input {name!r} decides shapes and changed; open a new Session for it", code="KG213")
         taken[name] = checked
     return taken
+
+
+def _fitting(bound: BoundGraph, name: str, kind: TensorType, array: Array) -> Array:
+    try:
+        return check_array(array, kind.dtype, kind.shape, name)
+    except GraphError as error:
+        raise error.at(bound.source.place("tensors", name)) from None
 
 
 def check_array(array: Array, dtype: str, shape: tuple[int, ...], name: str) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from kgrun.runtime.checks.skipped import POISON, SkippedStep, cannot_run
 from kgrun.runtime.culprit import Tell, blaming
 from kgrun.runtime.devices.base import Device, NotCapturable, PreparedStep, Replay
 from kgrun.runtime.drawn_ahead import in_order, is_drawn
-from kgrun.runtime.host_data import Array, host_array
+from kgrun.runtime.host_data import Array, closed_session, host_array
 from kgrun.runtime.lower.program import pinned_name
 from kgrun.runtime.measure import Runner
 from kgrun.runtime.memory.plan_types import MemoryPlan
@@ -70,6 +70,7 @@ class LoadedProgram:
         early: dict[str, Callable[[], Array]] | None = None,
     ) -> None:
         self.device, self.program, self.plan = device, program, plan
+        self._closed = False
         self.feed = feed or Feed()
         self._early = early if early is not None else {}
         self.upload = Transfer(0, 0)
@@ -168,12 +169,14 @@ class LoadedProgram:
         written = {index for step in steps for index in step.writes}
         return [b for b in self.program.buffers if b.memory_class is MemoryClass.PARAMETER and b.index in written]
 
-    def load(self, given: Mapping[str, Array], seed: int, *, inputs: bool) -> None:
-        """Fill static buffers from the host: inputs, or parameters and constants.
+    def load(self, given: Mapping[str, Array], seed: int, *, inputs: bool, anew: Collection[str] = frozenset()) -> None:
+        """Fill static buffers from the host: inputs, or parameters and constants; those named `anew` in any case.
 
         Raises:
-            UsageError: an input without data. GraphError: data that cannot be read or do not fit.
+            UsageError: an input without data; KG200 where it is closed.
+            GraphError: data that cannot be read or do not fit.
         """
+        self._check_open()
         elsewhere = self.program.graph.fed | self.program.graph.cached
         if not inputs:
             self.feed.reload()
@@ -182,13 +185,14 @@ class LoadedProgram:
         fills: list[tuple[str, int, Callable[[Array], None]]] = []
         for buffer in self.program.buffers:
             here = buffer.index not in self.host.buffers and buffer.name not in elsewhere
-            if buffer.nbytes and buffer.memory_class in kinds and here:
+            wanted = buffer.memory_class in kinds or buffer.name in anew
+            if buffer.nbytes and wanted and here:
                 put = partial(self.device.upload, self.address(Pointer(buffer.index)))
                 fills.append((buffer.name, buffer.nbytes, put))
         fills += [
             (home.name, home.nbytes, partial(self.host.put, home))
             for home in self.host.homes
-            if home.memory_class in kinds and home.name not in elsewhere
+            if (home.memory_class in kinds or home.name in anew) and home.name not in elsewhere
         ]
         self._fill(fills, given, seed)
 
@@ -216,7 +220,11 @@ class LoadedProgram:
 
         With `pinned`, from the copy that outlives the run, where there is one. A tensor that no step makes is what its
         readers read in its place.
+
+        Raises:
+            UsageError: KG200 where it is closed.
         """
+        self._check_open()
         if name in self.program.turned:
             lying = self.read(self.program.turned[name].source, pinned=pinned)
             return None if lying is None else np.ascontiguousarray(lying.swapaxes(-1, -2))
@@ -260,6 +268,12 @@ class LoadedProgram:
 
         return restore
 
+    def _check_open(self) -> None:
+        """The memory of one that is closed is another's, or nobody's."""
+        if self._closed:
+            raise closed_session()
+
     def close(self) -> None:
         """Free what it holds; may be called twice."""
+        self._closed = True
         self._undo.close()

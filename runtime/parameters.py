@@ -21,11 +21,11 @@ def load_parameters(graph: KernelGraph, file: str | Path) -> dict[str, Array]:
     """The parameters of `graph` that a .safetensors or .npz file holds under their names, memory-mapped if it can be.
 
     Other names in the file, for example the momentum of a training graph, are passed over; parameters that it has not
-    keep their own data or init (`missing_parameters` names them).
+    keep their own data or init.
 
     Raises:
         UsageError: KG273 for another kind of file, or one that holds none of the graph's parameters.
-        GraphError: KG372 to KG375 for a file that cannot be read or holds another dtype.
+        GraphError: KG372 to KG376 for a file that cannot be read or holds another dtype or shape.
     """
     from kgrun.graphs.data_files import read_checked
     from kgrun.graphs.data_paths import Reference
@@ -34,7 +34,9 @@ def load_parameters(graph: KernelGraph, file: str | Path) -> dict[str, Array]:
     path, form = Path(file), form_of(file, "--load-parameters")
     wanted = parameters_of(graph)
     arrays = {
-        key: read_checked(path, Reference(str(file), form, key), wanted[key].dtype, None, f"{file}#{key}")
+        key: read_checked(
+            path, Reference(str(file), form, key), wanted[key].dtype, _stated_shape(wanted[key]), f"{file}#{key}"
+        )
         for key in stored_keys(path, form, str(file))
         if key in wanted
     }
@@ -44,14 +46,6 @@ def load_parameters(graph: KernelGraph, file: str | Path) -> dict[str, Array]:
             f"{file} holds no parameter of the graph", code="KG273", help=f"parameters of the graph: {names}"
         )
     return arrays
-
-
-def missing_parameters(graph: KernelGraph, file: str | Path) -> list[str]:
-    """Parameters of `graph` that a file has not."""
-    from kgrun.graphs.data_stored import stored_keys
-
-    held = set(stored_keys(Path(file), form_of(file, "--load-parameters"), str(file)))
-    return [name for name in parameters_of(graph) if name not in held]
 
 
 def save_parameters(session: Session | EagerSession, file: str | Path) -> tuple[str, ...]:
@@ -93,3 +87,9 @@ def _is_parameter(spec: TensorSpec) -> bool:
     if spec.role is None:
         return spec.value is None and spec.string is None and (spec.data is not None or spec.init is not None)
     return spec.role == "parameter"
+
+
+def _stated_shape(spec: TensorSpec) -> tuple[int, ...] | None:
+    """The shape, where the file states it in numbers; dimensions are bound later."""
+    numbers = [extent for extent in spec.shape or () if isinstance(extent, int)]
+    return tuple(numbers) if spec.shape is not None and len(numbers) == len(spec.shape) else None

@@ -263,19 +263,19 @@ class Session:
             if self._watch.settings.names:
                 return self._report(self._watch.run(self.loaded, iterations or 1))
             if dump is not None:
-                return self._dumped(dump, count)
+                return self._dumped(dump, count, duration)
             measured = self._measure(amount, observers, poison, first)
         report = self._report(measured)
         return replace(report, roofline=self.device.roofline()) if roofline else report
 
-    def _dumped(self, config: DumpConfig, iterations: int) -> RunReport:
+    def _dumped(self, config: DumpConfig, iterations: int, duration: float | None) -> RunReport:
         from kgrun.runtime.dump.writer import Dump, run_dumped
 
         if self.program.offload is not None:
             raise UsageError("tensors that wait on the host cannot be dumped", code="KG240", help="use --offload off")
         dump, bound = Dump(config, self.device.info.index), self.bound
         host = lambda name: host_array(bound, bound.tensors[name], self._given, self.seed)  # noqa: E731
-        return dump.noted(self._report(run_dumped(self.loaded, iterations, dump, host)))
+        return dump.noted(self._report(run_dumped(self.loaded, iterations, duration, dump, host)))
 
     def _measure(self, amount: Amount, observers: Sequence[Observer], poison: bool, first: bool) -> Measured:
         from kgrun.runtime.stepwise import first_run, run_stepwise
@@ -292,10 +292,11 @@ class Session:
         return loaded.runner.measure(amount, [*observers, *named], before_last)
 
     def take_inputs(self, inputs: Mapping[str, Array]) -> None:
-        """Keep the arrays, and fill the inputs on the device. Raises as `run`."""
-        self._given |= checked_inputs(self.bound, inputs, self._given)
+        """Keep the arrays, and fill the inputs and the parameters among them on the device. Raises as `run`."""
+        taken = checked_inputs(self.bound, inputs, self._given)
+        self._given |= taken
         with self._phases("upload"):
-            self.loaded.load(self._given, self.seed, inputs=True)
+            self.loaded.load(self._given, self.seed, inputs=True, anew=taken.keys())
 
     def output(self, name: str) -> Array:
         """A graph output or a pinned tensor as a host array, after a run."""

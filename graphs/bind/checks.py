@@ -226,7 +226,7 @@ def _warnings(bound: BoundGraph) -> Iterator[Warning]:
     graph = bound.source
     for name, tensor in bound.tensors.items():
         path = ("tensors", name)
-        if tensor.producer is None and not tensor.used:
+        if tensor.producer is None and not tensor.used and not (tensor.is_output and name in bound.fed):
             if tensor.is_output:
                 yield Warning(
                     "W-LONELY-WEIGHT",

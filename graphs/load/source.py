@@ -36,8 +36,8 @@ class Source:
     folder: Path
 
 
-def read_source(source: str | Path, stdin: BinaryIO | None = None) -> Source:
-    """Read `source`; "-" is standard input.
+def read_source(source: str | Path, stdin: BinaryIO | None = None, expected: str = EXPECTED) -> Source:
+    """Read `source`, which is to be what is `expected`; "-" is standard input.
 
     Raises:
         GraphError: KG301 when it cannot be read, KG302 when it is no graph file, KG307 when it is too large.
@@ -47,15 +47,15 @@ def read_source(source: str | Path, stdin: BinaryIO | None = None) -> Source:
         return Source(STDIN, data, None, Path())
     name = os.fspath(source)
     path = Path(name)
-    data, regular = _read_file(name, path)
+    data, regular = _read_file(name, path, expected)
     form = _FORMATS.get(path.suffix.lower())
     # A pipe such as /dev/fd/63 has no name to go by.
     if form is None and regular:
-        raise not_a_graph(name, _kind(data), path.suffix)
+        raise not_a_graph(name, _kind(data), path.suffix, expected)
     return Source(name, data, form, path.parent)
 
 
-def decode(data: bytes, name: str) -> str:
+def decode(data: bytes, name: str, expected: str = EXPECTED) -> str:
     """`data` as text, a byte order mark removed.
 
     Raises:
@@ -63,7 +63,7 @@ def decode(data: bytes, name: str) -> str:
     """
     kind = binary_kind(data)
     if kind is not None:
-        raise not_a_graph(name, kind)
+        raise not_a_graph(name, kind, expected=expected)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -73,11 +73,11 @@ def decode(data: bytes, name: str) -> str:
             f"byte 0x{data[error.start]:02X} is not valid UTF-8",
             code="KG304",
             where=Place(name, (), line, column),
-            help=f"expected {EXPECTED} in UTF-8",
+            help=f"expected {expected} in UTF-8",
         ) from None
     text = text.removeprefix(_BOM)
     if not text.strip():
-        raise GraphError("the file is empty", code="KG303", where=name, help=f"expected {EXPECTED}")
+        raise GraphError("the file is empty", code="KG303", where=name, help=f"expected {expected}")
     return text
 
 
@@ -87,12 +87,13 @@ def format_of(text: str) -> Format:
     return "json" if start[:1] == "[" or (start[:1] == "{" and start[1:].lstrip()[:1] in ('"', "}")) else "yaml"
 
 
-def not_a_graph(name: str, kind: str | None, suffix: str | None = None) -> GraphError:
+def not_a_graph(name: str, kind: str | None, suffix: str | None = None, expected: str = EXPECTED) -> GraphError:
     """KG302: the file is of another kind."""
     if kind is None:
         ending = f"its name ends in {suffix}" if suffix else "its name has no ending"
-        return GraphError(f"{ending}, expected {EXPECTED}", code="KG302", where=name, help="rename the file")
-    return GraphError(f"looks like {kind}, expected {EXPECTED}", code="KG302", where=name, help=help_for(kind))
+        return GraphError(f"{ending}, expected {expected}", code="KG302", where=name, help="rename the file")
+    help = help_for(kind) if expected == EXPECTED else None
+    return GraphError(f"looks like {kind}, expected {expected}", code="KG302", where=name, help=help)
 
 
 def _kind(data: bytes) -> str | None:
@@ -111,12 +112,13 @@ def _read_stdin(stdin: BinaryIO | None) -> bytes:
     return data
 
 
-def _read_file(name: str, path: Path) -> tuple[bytes, bool]:
+def _read_file(name: str, path: Path, expected: str) -> tuple[bytes, bool]:
     """The content, and whether the path is a regular file."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise GraphError(f"is a folder, expected {EXPECTED}", code="KG301", where=name, help=_graphs_in(path))
+            help = _graphs_in(path) if expected == EXPECTED else None
+            raise GraphError(f"is a folder, expected {expected}", code="KG301", where=name, help=help)
         _check_size(name, status.st_size)
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -141,6 +141,10 @@ def read_report(data: bytes, name: str) -> Report:
     except (ValueError, RecursionError) as error:
         text = str(error).partition("\n")[0]
         raise GraphError(f"no JSON document: {text}", code="KG391", where=name, help=_HELP) from None
+    many = next((key for key in ("graphs", "sizes") if isinstance(document, Mapping) and key in document), None)
+    if many is not None:  # its kernels are those of its runs: none would be seen to be slower
+        help = "compare reports of one graph at one size"
+        raise GraphError(f"a report on several {many}", code="KG391", where=name, help=help)
     if not isinstance(document, Mapping) or "memory" not in document:
         raise _no_report(document, name)
     if (version := document.get("schema_version")) != 1:

@@ -28,6 +28,7 @@ _COMMON = {
     "support_device": list,
     "op_debug_mode": int,
 }
+_EXPECTED = "a dump configuration (.json)"
 _E2E = {"enable": bool, "trans_flag": bool}
 _WORDS: Mapping[type, str] = {int: "an integer", str: "a string", list: "a list", bool: "true or false"}
 _MOST: Mapping[str, int] = {"dump_mode": 1, "input_output": 2, "op_debug_mode": 3}
@@ -69,8 +70,8 @@ def read_config(file: str) -> DumpConfig:
         GraphError: KG301 to KG308 for the file, KG392 for what is missing, unknown or out of range; `others` has the
             further faults.
     """
-    found = read_source(file, None)
-    text = decode(found.data, found.name)
+    found = read_source(file, None, _EXPECTED)
+    text = decode(found.data, found.name, _EXPECTED)
     document = read_json(text, found.name)
     faults: list[GraphError] = []
     root = _record(document, (), {"common_dump_settings": dict, "e2e_dump_settings": dict}, faults)

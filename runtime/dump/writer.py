@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
+from itertools import count
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import BoundGraph, Warning
@@ -185,12 +187,15 @@ class After:
         """Nothing."""
 
 
-def run_dumped(loaded: LoadedProgram, iterations: int, dump: Dump, host: Callable[[str], Array]) -> Measured:
+def run_dumped(
+    loaded: LoadedProgram, iterations: int, duration: float | None, dump: Dump, host: Callable[[str], Array]
+) -> Measured:
     """`iterations` runs in a row, those that are wanted dumped. Times are those of the steps, without the writing.
 
     The plan is the one that runs anyway: a tensor is read when its step has ended and no later one was issued.
 
     Args:
+        duration: run for at least so many seconds instead, writing included.
         host: makes the array of a tensor that has no memory on the device.
 
     Raises:
@@ -200,8 +205,10 @@ def run_dumped(loaded: LoadedProgram, iterations: int, dump: Dump, host: Callabl
     measured = Measured(methods=[step.method for step in loaded.prepared])
     timer = StepTimer(device, len(steps))
     before, after = dump_points(loaded.program, dump.wanted(loaded.program))
-    for iteration in range(iterations):
-        if iteration and not loaded.feed.more():
+    deadline = None if duration is None else monotonic() + duration
+    for iteration in count():
+        enough = iteration >= iterations if deadline is None else iteration > 0 and monotonic() >= deadline
+        if enough or (iteration and not loaded.feed.more()):
             break
         loaded.feed.next()
 

@@ -28,7 +28,7 @@ from kgrun.runtime.eager.body import Body
 from kgrun.runtime.eager.dump import EagerDump
 from kgrun.runtime.eager.executor import Executor
 from kgrun.runtime.eager.store import Restore, Store, Tensor
-from kgrun.runtime.host_data import Array, check_array, check_names
+from kgrun.runtime.host_data import Array, check_array, check_names, closed_session
 from kgrun.runtime.host_memory import check_room
 from kgrun.runtime.lower.classes import alias_classes
 from kgrun.runtime.measure import Measured
@@ -88,7 +88,7 @@ class EagerSession:
         precision: Precision = "float32",
         reason: str | None = None,
     ) -> None:
-        self.graph, self.seed = graph, seed
+        self.graph, self.seed, self._closed = graph, seed, False
         self._dims = dict(dims or {})
         self._given: dict[str, Array] = dict(values or {})
         self._phases = Phases(tell)
@@ -253,6 +253,8 @@ class EagerSession:
 
     def _take_inputs(self, inputs: Mapping[str, Array]) -> None:
         """Keep what is given, bind dimensions to it, and refill the inputs that are on the device."""
+        if self._closed:
+            raise closed_session()
         check_names(self.graph, inputs)
         self._given.update({name: np.ascontiguousarray(array).reshape(array.shape) for name, array in inputs.items()})
         body = self._body
@@ -285,6 +287,8 @@ class EagerSession:
 
     def output(self, name: str) -> Array:
         """A graph output, a pinned tensor, or a parameter, as a host array, after a run."""
+        if self._closed:
+            raise closed_session()
         tensor = self._executor.pinned.get(name, self._body.statics.get(name))
         if tensor is None:
             if name in self._parameters:  # none of the nodes that ran reads it
@@ -336,6 +340,7 @@ class EagerSession:
 
     def close(self) -> None:
         """Free memory and release the device; may be called twice."""
+        self._closed = True
         self._undo.close()
 
     def __enter__(self) -> Self:

@@ -83,6 +83,7 @@ class EmbeddingCache:
         self, bound: BoundGraph, cache: BoundCache, device: Device, given: Mapping[str, Array], seed: int, depth: int
     ) -> None:
         self.cache = cache
+        self._place = bound.source.place("tensors", cache.tables[0].name, "cache")
         self._tables = {table.name: open_table(bound, table, given, seed) for table in cache.tables}
         self._vocabulary = cache.tables[0].shape[0]
         self._updated = any(table.updated for table in cache.tables)
@@ -202,7 +203,7 @@ class EmbeddingCache:
         self._have_next(batch)
         found = self._found[0]
         if not isinstance(found, Lookup):
-            raise found
+            raise found.at(self._place)
         before = self._counts["prepare_ns"]
         self._move(found)
         moving = self._counts["prepare_ns"] - before

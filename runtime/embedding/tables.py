@@ -45,6 +45,7 @@ def open_table(bound: BoundGraph, table: BoundTable, given: Mapping[str, Array],
             f"{table.name!r} is to persist, which takes a .npy or .safetensors file named by `data`",
             code="KG358",
             where=place,
+            help="its elements lie there row by row and little-endian, so that they are written where they are",
         )
     if not table.updated or (array.flags.writeable and table.name not in given):
         return array

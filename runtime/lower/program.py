@@ -98,7 +98,8 @@ class _Lowering:
     def _add_tensor_buffers(self) -> None:
         runs = [n for n in self.bound.nodes if n.index not in self.folded and n.index not in self.classes.forwarded]
         touched = {name for node in runs for name in _device_operands(node)}
-        wanted = {name for name in self.bound.outputs if self.bound.tensors[name].producer is not None}
+        outside = {name for name in self.bound.outputs if self.bound.tensors[name].producer is None}
+        wanted = {*self.bound.outputs} - (outside - self.bound.fed)  # what is given is on the host anyway
         for owner, members in self.classes.members.items():
             if touched.isdisjoint(members) and wanted.isdisjoint(members):
                 continue

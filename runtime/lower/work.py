@@ -41,7 +41,8 @@ def prepare_node(node: BoundNode, target: str, sources: KernelSources) -> NodeWo
     from kgrun.runtime.kernels.base import cpu_kernel, cuda_kernel  # a graph of launches needs neither
 
     assert node.call is not None
-    if target == "cpu" and node.op not in COLLECTIVES:
+    made_by_the_host = not node.call.exact  # planned by the largest that its results can be; run node by node
+    if made_by_the_host or (target == "cpu" and node.op not in COLLECTIVES):
         return NodeWork(workspace=node.workspace, function=cpu_kernel(node.op)(node.call))
     if target == "cpu":
         from kgrun.runtime.collectives.lowering import lowered as collective

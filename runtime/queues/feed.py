@@ -42,7 +42,7 @@ class GraphFeed(Feed):
     def __init__(
         self, bound: BoundGraph, device: Device, feeds: Mapping[str, Any], given: Mapping[str, Array], seed: int
     ) -> None:
-        self._device = device
+        self._device, self._source = device, bound.source
         self._rings = QueueSet()
         self._fed: list[Fed] = []
         self._primed = self._held = False
@@ -59,10 +59,10 @@ class GraphFeed(Feed):
             raise
 
     def _open(self, bound: BoundGraph, queue: BoundQueue, feed: QueueFeed) -> Fed:
-        settings = settle(bound.source, queue.name, queue.spec, feed)
         types = {name: bound.tensors[name].type for name in queue.items}
         place = bound.source.place("queues", queue.name)
         try:
+            settings = settle(bound.source, queue.name, queue.spec, feed)
             batches = open_batches(queue.name, types, settings)
         except KgrunError as error:
             raise error.at(place) from None
@@ -157,6 +157,7 @@ class GraphFeed(Feed):
                 raise GraphError(
                     f"queue {fed.queue.name!r} has {fed.left:,} batches left, {iterations:,} iterations were asked for",
                     code="KG395",
+                    where=self._source.place("queues", fed.queue.name),
                     help="ask for fewer, or give the queue more epochs; epochs=0 goes on without end",
                     details={"left": fed.left, "iterations": iterations},
                 )
@@ -193,6 +194,7 @@ class GraphFeed(Feed):
                 raise GraphError(
                     f"queue {fed.queue.name!r} is at its end after {fed.taken:,} batches",
                     code="KG395",
+                    where=self._source.place("queues", fed.queue.name),
                     help="epochs=0 goes on without end",
                     details={"taken": fed.taken},
                 )
@@ -210,6 +212,7 @@ class GraphFeed(Feed):
                 start_lookups(fed.ring, fed.look_ahead)
         try:
             return fed.ring.front(fed.settings.timeout)
-        except GraphError:
-            self._device.synchronize()  # a device that is lost says so itself
-            raise
+        except KgrunError as error:
+            if isinstance(error, GraphError):
+                self._device.synchronize()  # a device that is lost says so itself
+            raise error.at(self._source.place("queues", fed.queue.name)) from None

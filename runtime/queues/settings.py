@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 Last = Literal["drop", "pad", "error"]
 
 _MAX_SECONDS = 1e7
+
+SETTINGS = {  # what each of them is
+    "shuffle": "a seed, a whole number from 0",
+    "epochs": "a whole number from 0, where 0 is without end",
+    "last": "drop, pad or error",
+    "timeout": f"more than 0 s and at most {_MAX_SECONDS:,.0f}",
+    "capacity": f"a whole number from 1 to {MAX_CAPACITY:,}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,7 @@ def settle(graph: KernelGraph, name: str, spec: QueueSpec, feed: QueueFeed) -> Q
         shuffle=spec.shuffle if feed.shuffle is None else feed.shuffle,
         epochs=spec.epochs if feed.epochs is None else feed.epochs,
         last=feed.last or spec.last,
-        timeout=float(timeout),
+        timeout=timeout,
         capacity=spec.capacity if feed.capacity is None else feed.capacity,
     )
     _check(name, made)
@@ -94,19 +103,22 @@ def settle(graph: KernelGraph, name: str, spec: QueueSpec, feed: QueueFeed) -> Q
 
 
 def _check(name: str, made: QueueSettings) -> None:
-    wrong = [
-        text
-        for text, bad in (
-            (f"epochs={made.epochs}", made.epochs < 0),
-            (f"shuffle={made.shuffle}", made.shuffle is not None and made.shuffle < 0),
-            (f"timeout={made.timeout}", not 0 < made.timeout <= _MAX_SECONDS),
-            (f"capacity={made.capacity}", not 1 <= made.capacity <= MAX_CAPACITY),
-            (f"last={made.last}", made.last not in ("drop", "pad", "error")),
-        )
-        if bad
-    ]
-    if wrong:
-        raise UsageError(f"queue {name!r}: {wrong[0]} cannot be", code="KG253")
+    given: dict[str, Any] = {key: getattr(made, key) for key in SETTINGS}
+    timeout = given["timeout"]
+    fits = {
+        "shuffle": given["shuffle"] is None or _whole(given["shuffle"], 0),
+        "epochs": _whole(given["epochs"], 0),
+        "last": given["last"] in ("drop", "pad", "error"),
+        "timeout": isinstance(timeout, Real) and 0 < float(timeout) <= _MAX_SECONDS,
+        "capacity": _whole(given["capacity"], 1) and given["capacity"] <= MAX_CAPACITY,
+    }
+    for key in SETTINGS:
+        if not fits[key]:
+            raise UsageError(f"queue {name!r}: {key}={given[key]!r} cannot be: it is {SETTINGS[key]}", code="KG253")
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, Integral) and int(value) >= least
 
 
 def as_feed(given: Any) -> QueueFeed:
@@ -160,7 +172,8 @@ def _setting(name: str, part: str) -> tuple[str, Any]:
     try:
         return key, _PARSERS[key](text)
     except ValueError:
-        raise UsageError(f"--queue {name}: {text!r} is no value of {key}", code="KG274") from None
+        help = f"{key} is {SETTINGS[key]}"
+        raise UsageError(f"--queue {name}: {text!r} is no value of {key}", code="KG274", help=help) from None
 
 
 def _last(text: str) -> str:

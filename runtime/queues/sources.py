@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kgrun.graphs.data import numpy_dtype
 from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.records import dataclass
 from kgrun.runtime.queues.picked import Picked
-from kgrun.runtime.queues.settings import QueueSettings
+from kgrun.runtime.queues.settings import SETTINGS, QueueSettings
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -146,7 +147,8 @@ def _file_shards(path: Path, where: str, types: Mapping[str, TensorType]) -> lis
     """An .npz file, a folder with one .npy file an item, or a folder of .npz files in the order of their names."""
     if not path.is_dir():
         if path.suffix.lower() != ".npz":
-            raise UsageError(f"queue data: {where} is neither an .npz file nor a folder", code="KG274")
+            help = f"settings behind the data: {', '.join(SETTINGS)}" if "," in where else None
+            raise UsageError(f"queue data: {where} is neither an .npz file nor a folder", code="KG274", help=help)
         return [_stored_shard({name: (path, "npz", name) for name in types}, where, types)]
     single = {name: (path / f"{name}.npy", "npy", None) for name in types}
     if all(file.exists() for file, _, _ in single.values()):
@@ -161,16 +163,21 @@ def _file_shards(path: Path, where: str, types: Mapping[str, TensorType]) -> lis
 def _stored_shard(
     files: Mapping[str, tuple[Path, str, str | None]], where: str, types: Mapping[str, TensorType]
 ) -> _Shard:
-    from kgrun.graphs.data_files import read_checked
+    from kgrun.graphs.data_files import checked_dtype, read_checked
     from kgrun.graphs.data_paths import Reference
     from kgrun.graphs.data_stored import open_stored
 
-    shapes = {name: open_stored(file, form, key, str(file)).shape for name, (file, form, key) in files.items()}
+    texts = {name: str(file) if key is None else f"{file}#{key}" for name, (file, _, key) in files.items()}
+    shapes = {}
+    for name, (file, form, key) in files.items():
+        stored = open_stored(file, form, key, str(file))
+        checked_dtype(stored, types[name].dtype, texts[name])
+        shapes[name] = stored.shape
     rows = _checked_rows(shapes, where, types)
 
     def read() -> tuple[Array, ...]:
         return tuple(
-            read_checked(file, Reference(str(file), form, key), types[name].dtype, shapes[name], str(file))
+            read_checked(file, Reference(str(file), form, key), types[name].dtype, shapes[name], texts[name])
             for name, (file, form, key) in files.items()
         )
 
@@ -182,7 +189,11 @@ def _array_shard(arrays: Mapping[str, Any], where: str, types: Mapping[str, Tens
         if arrays.get(name) is None:
             raise GraphError(f"{where} have no {name!r}", code="KG394", help=f"items: {', '.join(types)}")
     held = {name: np.asarray(arrays[name]) for name in types}
-    return _Shard(_checked_rows({n: a.shape for n, a in held.items()}, where, types), lambda: tuple(held.values()))
+    rows = _checked_rows({name: array.shape for name, array in held.items()}, where, types)
+    for name, array in held.items():
+        if array.dtype != numpy_dtype(types[name].dtype):
+            raise GraphError(f"{where}: {name!r} is {array.dtype}, the queue takes {types[name].dtype}", code="KG394")
+    return _Shard(rows, lambda: tuple(held.values()))
 
 
 def _checked_rows(shapes: Mapping[str, tuple[int, ...]], where: str, types: Mapping[str, TensorType]) -> int:

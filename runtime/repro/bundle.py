@@ -15,6 +15,7 @@ from typing import Any
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.data import file_name, save_bytes, save_npz
+from kgrun.graphs.data_save import instead_of
 from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.graphs.records import dataclass
 from kgrun.graphs.termination import unwound
@@ -82,7 +83,8 @@ def write_bundle(folder: Path, case: Case) -> Bundle:
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror or error}", code="KG258") from None
     try:
-        words, notes = _fill(staging, case)
+        with instead_of(staging, folder):
+            words, notes = _fill(staging, case)
         os.chmod(staging, 0o777 & ~_umask())
         if folder.is_dir():
             folder.rmdir()

@@ -116,12 +116,14 @@ class Graphs:
             loop: arguments of `Session.run`. With several iterations a graph runs all of its own before the next one.
 
         Raises:
-            UsageError: KG211 for a graph that is not there. KgrunError: as `Session.run`.
+            UsageError: KG211 for a graph that is not there, KG213 for an array of what lies in another graph.
+            KgrunError: as `Session.run`.
         """
         given = inputs or {}
         for name in given:
             if name not in self.sessions:
                 raise UsageError(f"there is no graph {name!r}", code="KG211", help=did_you_mean(name, self.sessions))
+            self._shares[name].check_given(given[name])
         return {name: session.run(given.get(name), **loop) for name, session in self.sessions.items()}
 
     def release(self, name: str) -> None:

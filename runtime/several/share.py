@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from kgrun.graphs.bound import BoundTensor, Warning
 from kgrun.graphs.data_paths import inside
-from kgrun.graphs.errors import GraphError, did_you_mean
+from kgrun.graphs.errors import GraphError, UsageError, did_you_mean
 from kgrun.runtime.program import Buffer, MemoryClass, Program
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Share:
         self.name, self.before, self.own = name, dict(before), own
         self.arena: int | None = None
         self.sources: dict[int, Source] = {}
+        self._elsewhere: dict[str, Source] = {}
         self._from: dict[str, Source] = {}
 
     def resolved(self, graph: KernelGraph) -> KernelGraph:
@@ -58,7 +59,7 @@ class Share:
             if reference is None:
                 tensors[name] = spec
                 continue
-            if name in self.own:
+            if name in self.own and spec.dtype is not None and spec.shape is not None:
                 tensors[name] = spec.model_copy(update={"from_graph": None, "role": spec.role or "input"})
                 continue
             other = self._output(graph, name, reference.graph, reference.output)
@@ -70,7 +71,8 @@ class Share:
                     code="KG352",
                     where=graph.place("tensors", name, "dtype"),
                 )
-            self._from[name] = (reference.graph, reference.output)
+            if name not in self.own:
+                self._from[name] = (reference.graph, reference.output)
             update: dict[str, object] = {"from_graph": None, "dtype": kind.dtype, "role": spec.role or "input"}
             # A declared shape stays: it may name dimensions. Whether it is the output's is seen when it is bound.
             tensors[name] = spec.model_copy(
@@ -116,6 +118,7 @@ class Share:
                 continue
             graph, tensor = source
             self.sources[index] = source
+            self._elsewhere |= dict.fromkeys(buffer.tensors, source)
             why = f"{tensor} of graph {graph}"
             notes.append(
                 Warning("W-SHARED", f"{buffer.name!r} lies in {why}: aliased, 0 bytes", ("tensors", buffer.name))
@@ -153,6 +156,17 @@ class Share:
                 if key is not None:
                     found.setdefault(key, (name, buffer.name))
         return found
+
+    def check_given(self, names: Iterable[str]) -> None:
+        """UsageError KG213 for an array of what lies in the bytes of a graph before: that has the say there."""
+        for name in names:
+            if name in self._elsewhere:
+                graph, tensor = self._elsewhere[name]
+                raise UsageError(
+                    f"{name!r} lies in {tensor} of graph {graph}",
+                    code="KG213",
+                    help="for bytes of its own give the array when the session is opened",
+                )
 
     def places(self) -> dict[int, int]:
         """Addresses of what is shared, by buffer; the graphs before are on the device."""

@@ -23,7 +23,7 @@ from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.schema.kinds import is_dim
 from kgrun.runtime.devices import open_device
 from kgrun.runtime.devices.base import Device
-from kgrun.runtime.host_data import Array, check_names
+from kgrun.runtime.host_data import Array, check_names, closed_session
 from kgrun.runtime.infer import infer
 from kgrun.runtime.report import RunReport
 from kgrun.runtime.session import Session
@@ -50,6 +50,7 @@ class ShapeStatistics:
 class _Kept:
     session: Session
     arena: Arena | None
+    shared: frozenset[str]  # parameters that lie with the owner
 
 
 class ShapeSession:
@@ -89,6 +90,7 @@ class ShapeSession:
         self.graph, self._dims, self._capacity = graph, dict(dims or {}), capacity
         self._settings = settings
         self.statistics = ShapeStatistics()
+        self._closed = False
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._owner: Session | None = None
         self._shape_values: tuple[str, ...] = ()  # integer inputs whose elements decide shapes
@@ -144,6 +146,9 @@ class ShapeSession:
         self, inputs: Mapping[str, Array], more: Mapping[str, int] | None = None
     ) -> tuple[dict[str, int], dict[str, int], Session]:
         """The dimensions that the inputs tell, the same rounded up to buckets, and the session for these."""
+        if self._closed:
+            raise closed_session()
+        check_names(self.graph, inputs)
         dims = dims_from_shapes(self.graph, {name: array.shape for name, array in inputs.items()})
         dims.update({**self._dims, **(more or {})})
         if self._buckets and not (self._axes or self.unpadded):
@@ -157,9 +162,10 @@ class ShapeSession:
             self._kept.move_to_end(key)
             self.statistics.hits += 1
         else:
-            check_names(self.graph, inputs)
             bind_dims(self.graph, dims)  # a size out of range is told as it was given
             kept = self._plan(key, rounded, self._padded(inputs, dims, rounded))
+        if self._owner is not None and (theirs := {name: inputs[name] for name in kept.shared if name in inputs}):
+            self._owner.take_inputs(theirs)
         return dims, rounded, kept.session
 
     def _plan(self, key: Key, dims: dict[str, int], inputs: Mapping[str, Array]) -> _Kept:
@@ -179,7 +185,7 @@ class ShapeSession:
             self._shape_values = tuple(sorted(session.bound.values))
         while len(self._kept) >= self._capacity and self._give_up_oldest():
             pass
-        kept = self._kept[key] = _Kept(session, arena)
+        kept = self._kept[key] = _Kept(session, arena, share.shared)
         return kept
 
     def _give_up_oldest(self) -> bool:
@@ -257,6 +263,7 @@ class ShapeSession:
 
     def close(self) -> None:
         """Free memory and release the device; may be called twice."""
+        self._closed = True
         self._undo.close()
 
     def __enter__(self) -> Self:

@@ -46,6 +46,11 @@ class ShapeShare:
                 buffers[index] = replace(buffer, nbytes=0)
         return replace(program, buffers=tuple(buffers))
 
+    @property
+    def shared(self) -> frozenset[str]:
+        """Names of the parameters and constants that lie with the owner."""
+        return frozenset(self._names.values())
+
     def places(self) -> dict[int, int]:
         """Addresses of the owner's parameters, by buffer."""
         if self.owner is None:

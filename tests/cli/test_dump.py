@@ -203,3 +203,15 @@ def test_dump_check_says_what_a_configuration_does(kgrun: Any, tmp_path: Path, f
     assert "iterations   0, 3 to 5" in kgrun("dump-check", written(tmp_path)).out
     wrong = kgrun("dump-check", written(tmp_path, {"common_dump_settings.dump_mode": 5}), "--json")
     assert (wrong.code, wrong.json()["error"]["code"]) == (3, "KG392")
+
+
+@pytest.mark.parametrize(("duration", "runs"), [(0.0, 1), (2.5, 3)])
+def test_runs_that_dump_go_on_for_the_duration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duration: float, runs: int
+) -> None:
+    clock = iter(range(100))  # a second a look
+    monkeypatch.setattr("kgrun.runtime.dump.writer.monotonic", lambda: float(next(clock)))
+    config = DumpConfig(("y",), tmp_path / "d", Iterations(None))
+    with Session(KernelGraph.model_validate(CHAIN), device="cpu") as session:
+        assert session.run(duration=duration, dump=config).iterations == runs
+    assert len(list((tmp_path / "d").rglob("y.npy"))) == runs

@@ -96,3 +96,19 @@ def test_two_documents_on_stdout_are_refused(kgrun: Any, graph_file: Any) -> Non
     result = kgrun("validate", graph_file(), "--csv", "-", "--json")
     assert result.code == 2
     assert result.json()["error"]["message"] == "--json and --csv - both write to standard output"
+
+
+def test_a_file_that_cannot_be_written_is_named_where_it_was_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the folder where it was made, which is gone by then."""
+    import kgrun.graphs.data_save as data_save
+
+    def full(path: Path, array: Any) -> None:
+        raise UsageError(f"{path} cannot be written: No space left on device", code="KG270")
+
+    monkeypatch.setattr(data_save, "save_npy", full)
+    with pytest.raises(UsageError) as caught:
+        write_folder(tmp_path / "out", {"a": np.ones(1)})
+    assert caught.value.message == f"{tmp_path / 'out' / 'a.npy'} cannot be written: No space left on device"
+    assert (caught.value.code, list((tmp_path / "out").iterdir())) == ("KG270", [])

@@ -106,13 +106,14 @@ def test_validate_finds_faults_inside_bodies_and_before_branches(kgrun: Any, gra
     assert kgrun("validate", graph_file(**LOOPING | {"nodes": nodes}), "--json").json()["error"]["code"] == "KG331"
 
 
-def test_S20_S51_plan_memory_takes_the_largest_shapes_there_can_be(kgrun: Any, graph_file: Any) -> None:
-    document = kgrun("plan-memory", graph_file(**SELECTING), "--target", "cpu", "--json").json()
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_S20_S51_plan_memory_takes_the_largest_shapes_there_can_be(kgrun: Any, graph_file: Any, target: str) -> None:
+    document = kgrun("plan-memory", graph_file(**SELECTING), "--target", target, "--json").json()
     assert codes(document) == ["W-UPPER-BOUND"]
     rows = {row["name"]: row["nbytes"] for row in document["tensors"]}
     assert rows["p"] == 6 * 8
     limited = SELECTING | {"tensors": X | {"p": {"max_shape": [1, 4]}}}
-    document = kgrun("plan-memory", graph_file(**limited), "--target", "cpu", "--json").json()
+    document = kgrun("plan-memory", graph_file(**limited), "--target", target, "--json").json()
     assert {row["name"]: row["nbytes"] for row in document["tensors"]}["p"] == 4 * 8
 
 

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file, save_file
 
+from kgrun.cli.parameters import ParameterFiles
 from kgrun.graphs.load import load_graph
 from kgrun.runtime import Session, load_parameters, save_parameters
 from tests.commands import Command
@@ -100,6 +102,53 @@ def test_files_that_cannot_be_are_refused_before_anything_runs(kgrun: Command, t
         assert (done.json()["error"]["code"], done.code) == wanted, (option, name)
     missing = kgrun("execute", file, "--device", "cpu", "--save-parameters", tmp_path / "no" / "w.npz", "--json")
     assert (missing.json()["error"]["code"], missing.code) == ("KG270", 2)
+
+
+def test_what_does_not_fit_is_named_with_its_file(kgrun: Command, tmp_path: Path) -> None:
+    file, long = written(tmp_path, COUNTER), tmp_path / "long.npz"
+    np.savez(long, w=np.zeros(4, np.float32))
+    error = kgrun("execute", file, "--device", "cpu", "--load-parameters", long, "--json").json()["error"]
+    assert (error["code"], error["message"]) == ("KG376", f"{long}#w has shape [4], expected [3]")
+
+
+def test_the_file_that_was_loaded_is_not_read_again_when_the_run_has_ended(tmp_path: Path) -> None:
+    """It may be gone, and a long run must not lose its result for that."""
+    graph, start, saved = load_graph(written(tmp_path, COUNTER)), tmp_path / "start.npz", tmp_path / "saved.npz"
+    np.savez(start, w=np.full(3, 7, np.float32))
+    files = ParameterFiles(str(start), str(saved))
+    given = files.read(graph)
+    with Session(graph, device="cpu", values=given) as session:
+        report = session.run()
+        start.unlink()
+        report = files.write(session, report, given)
+    assert np.load(saved)["w"].tolist() == [8, 9, 10]
+    assert [warning.message for warning in report.warnings] == [f"not in {start}, so with their own data: step"]
+
+
+def test_a_parameter_that_is_given_otherwise_does_not_keep_its_own_data(kgrun: Command, tmp_path: Path) -> None:
+    file, some, step = written(tmp_path, COUNTER), tmp_path / "some.npz", tmp_path / "step.npy"
+    np.savez(some, w=np.zeros(3, np.float32))
+    np.save(step, np.full(3, 2, np.float32))
+    words = ("--load-parameters", some, "--input", f"step={step}", "--json")
+    document = kgrun("execute", file, "--device", "cpu", *words).json()
+    assert (document["outputs"][0]["value"], document["warnings"]) == ([2, 2, 2], [])
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_written_through_a_symbolic_link_is_in_the_file_that_it_names(
+    kgrun: Command, tmp_path: Path, there: bool
+) -> None:
+    file = written(tmp_path, COUNTER)
+    (tmp_path / "kept").mkdir()
+    for name, words in (("w.npz", ["--save-parameters"]), ("k.csv", ["--csv"])):
+        target, link = tmp_path / "kept" / name, tmp_path / name
+        if there:
+            target.write_bytes(b"old")
+        link.symlink_to(Path("kept") / name)
+        assert kgrun("execute", file, "--device", "cpu", *words, link, "--quiet").code == 0
+        assert link.is_symlink()
+        assert target.stat().st_size > 3
+    assert np.load(tmp_path / "kept" / "w.npz")["w"].tolist() == [1, 2, 3]
 
 
 def test_node_by_node_saves_the_same(kgrun: Command, tmp_path: Path) -> None:

@@ -108,3 +108,19 @@ def test_a_bundle_has_the_first_batch_as_its_input(kgrun: Command, file: Path, t
     )
     assert again.json()["outputs"] == first["outputs"]
     assert again.json()["queues"] == []
+
+
+def test_a_file_of_another_type_is_named_with_its_item_before_anything_runs(kgrun: Command, file: Path) -> None:
+    np.savez(file.parent / "wide.npz", x=np.arange(7.0))
+    error = kgrun("execute", file, "--device", "cpu", "--queue", f"q={file.parent / 'wide.npz'}", "--json").json()[
+        "error"
+    ]
+    assert (error["code"], error["exit"]) == ("KG375", 3)
+    assert "wide.npz#x has dtype float64, expected float32" in error["message"]
+    assert "queues.q" in error["where"]
+
+
+def test_a_setting_that_there_is_not_is_told_those_that_there_are(kgrun: Command, file: Path) -> None:
+    error = kgrun("execute", file, "--device", "cpu", "--queue", "q=x.npz,epoch=2", "--json").json()["error"]
+    assert (error["code"], error["exit"]) == ("KG274", 2)
+    assert error["help"] == "settings behind the data: shuffle, epochs, last, timeout, capacity"

@@ -304,3 +304,34 @@ def test_an_index_out_of_range_is_invalid_input_and_names_the_node() -> None:
     with Session(made, device="cpu") as session, pytest.raises(GraphError, match=r"pick.*index 7") as caught:
         session.run()
     assert (caught.value.code, caught.value.exit) == ("KG333", 3)
+
+
+@pytest.mark.parametrize("limit", [None, 6 * 512])
+def test_an_array_for_a_parameter_is_what_the_run_reads(limit: int | None) -> None:
+    """Also where the parameter waits on the host between its uses."""
+    nodes = [node("a", ["x", "w"], ["t"], op="Mul"), node("b", ["t", "v"], ["u"], op="Mul")]
+    nodes += [node("c", ["u", "w"], ["y"], op="Mul")]
+    tensors = {"x": tensor("input", (256,), F, init={"fill": 1})}
+    tensors |= {name: tensor("parameter", (256,), F, init={"fill": fill}) for name, fill in (("w", 2), ("v", 3))}
+    with Session(graph(nodes, tensors, ["y"]), device="cpu", memory_limit=limit) as session:
+        assert (session.program.offload is None) == (limit is None)
+        assert set(session.run().outputs["y"].tolist()) == {12.0}
+        w, v = np.full(256, 5, F), np.full(256, 7, F)
+        assert set(session.run({"w": w}).outputs["y"].tolist()) == {75.0}
+        assert set(session.run({"v": v}).outputs["y"].tolist()) == {175.0}
+        assert session.output("w").tolist() == w.tolist()
+
+
+def test_an_array_for_an_updated_parameter_is_where_updates_go_on_from() -> None:
+    with counter() as session:
+        session.run(iterations=4)
+        assert session.run({"w": np.full(3, 10, F)}, iterations=2, warmup=3).outputs["w2"].tolist() == [12, 12, 12]
+        assert session.run().outputs["w2"].tolist() == [13, 13, 13]
+
+
+@pytest.mark.parametrize("given", [[1.0, 2.0], None])
+def test_what_is_no_array_is_refused(given: object) -> None:
+    made = graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 2})
+    with Session(made, device="cpu") as session, pytest.raises(UsageError, match="no array") as caught:
+        session.run({"x": given})  # type: ignore[dict-item]
+    assert caught.value.code == "KG200"

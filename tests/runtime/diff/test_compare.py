@@ -218,6 +218,8 @@ def test_samples_that_are_not_all_there_are_left_out() -> None:
         (b'{"ok": false, "error": {"code": "KG501", "message": "no"}}', "failed: KG501: no"),
         (b'{"schema_version": 2, "memory": {}}', "schema_version is 2"),
         (b'{"schema_version": 1, "memory": []}', "not a report"),
+        (b'{"schema_version": 1, "ok": true, "graphs": [], "memory": {}}', "a report on several graphs"),
+        (b'{"schema_version": 1, "ok": true, "sizes": []}', "a report on several sizes"),
         (b'{"schema_version": 1, "memory": {"peak_bytes": -1}}', "not a report"),
         (b'{"schema_version": 1, "memory": {"peak_bytes": 1.5}}', "not a report"),
         (b'{"schema_version": 1, "memory": {"dynamic_bytes": 9223372036854775808}}', "not a report"),

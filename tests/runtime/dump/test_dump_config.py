@@ -134,3 +134,23 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     assert len([caught.value, *caught.value.others]) == 4
     helps = [error.help or "" for error in (caught.value, *caught.value.others)]
     assert any(text.startswith("did you mean 'common_dump_settings'") for text in helps)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "code"),
+    [
+        ("d.json", b"", "KG303"),
+        ("d.json", b"\xff", "KG304"),
+        ("d.txt", b"{}", "KG302"),
+        ("d.json", b"PK\x03\x04", "KG302"),
+    ],
+)
+def test_files_that_are_no_configuration_are_told_what_was_expected(
+    tmp_path: Path, name: str, data: bytes, code: str
+) -> None:
+    """And not that a graph was."""
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(GraphError) as caught:
+        read_config(str(tmp_path / name))
+    said = f"{caught.value.message} {caught.value.help}"
+    assert (caught.value.code, "a dump configuration (.json)" in said, "graph" in said) == (code, True, False)

@@ -83,6 +83,7 @@ def test_S154_a_batch_larger_than_the_cache_is_told_to_enlarge_it() -> None:
             session.run()
         assert (caught.value.code, caught.value.exit) == ("KG408", 4)
         assert caught.value.help == "enlarge the cache, or make the batch smaller"
+        assert str(caught.value.where).endswith("tensors.table.cache")
 
 
 def test_S154_a_batch_that_is_too_large_ends_the_run_that_takes_it_and_no_other() -> None:

@@ -16,6 +16,7 @@ from kgrun.graphs.errors import GraphError, KgrunError, TimeoutExpired, UsageErr
 from kgrun.runtime import Session
 from kgrun.runtime.queues import QueueFeed
 from tests.runtime.queues.queue_graphs import fed_graph
+from tests.support import graph, node, tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -98,7 +99,13 @@ def test_epochs_and_settings_of_the_graph_are_beaten_by_the_callers() -> None:
     [
         ({}, "KG277", "queue 'q' has no data"),
         ({"q": data(4), "p": data(4)}, "KG275", "the graph has no queue 'p'"),
-        ({"q": QueueFeed(data(4), epochs=-1)}, "KG253", "epochs=-1 cannot be"),
+        ({"q": QueueFeed(data(4), epochs=-1)}, "KG253", "epochs=-1 cannot be: it is a whole number from 0"),
+        ({"q": QueueFeed(data(4), epochs="2")}, "KG253", "epochs='2' cannot be"),  # type: ignore[arg-type]
+        ({"q": QueueFeed(data(4), epochs=2.5)}, "KG253", "epochs=2.5 cannot be"),  # type: ignore[arg-type]
+        ({"q": QueueFeed(data(4), shuffle=1.5)}, "KG253", "shuffle=1.5 cannot be"),  # type: ignore[arg-type]
+        ({"q": QueueFeed(data(4), timeout="3")}, "KG253", "timeout='3' cannot be"),  # type: ignore[arg-type]
+        ({"q": QueueFeed(data(4), capacity=2.5)}, "KG253", "capacity=2.5 cannot be"),  # type: ignore[arg-type]
+        ({"q": QueueFeed(data(4), last="Pad")}, "KG253", "last='Pad' cannot be: it is drop, pad or error"),  # type: ignore[arg-type]
         ({"q": QueueFeed(data(4), timeout=0)}, "KG253", "timeout=0"),
         ({"q": QueueFeed(data(4), capacity=0)}, "KG253", "capacity=0 cannot be"),
         ({"q": QueueFeed(data(4), capacity=10**12)}, "KG253", "capacity=1000000000000 cannot be"),
@@ -213,8 +220,8 @@ def test_items_that_wait_on_the_host_are_fed_there() -> None:
     made = fed_graph(8)
     tensors = made.tensors | {"x": made.tensors["x"].model_copy(update={"offload": "always"})}
     totals = []
-    for graph, settings in ((made, {}), (made.model_copy(update={"tensors": tensors}), {"offload": "auto"})):
-        with Session(graph, device="cpu", queues={"q": {"x": x}}, **settings) as fed:  # type: ignore[arg-type]
+    for each, settings in ((made, {}), (made.model_copy(update={"tensors": tensors}), {"offload": "auto"})):
+        with Session(each, device="cpu", queues={"q": {"x": x}}, **settings) as fed:  # type: ignore[arg-type]
             report = fed.run(warmup=2)
             assert (report.outputs["y"] == -x[32:]).all()
             totals.append(report.outputs["total2"])
@@ -232,3 +239,35 @@ def test_runs_that_are_dumped_take_batches(tmp_path: Path) -> None:
         folder = tmp_path / f"iteration_{i}"
         assert (np.load(folder / "x.npy") == x[4 * i : 4 * i + 4]).all()
         assert (np.load(folder / "y.npy") == -x[4 * i : 4 * i + 4]).all()
+
+
+@pytest.mark.parametrize("limit", [None, 1536])
+@pytest.mark.parametrize("memory", ["planned", "pool", "none"])
+def test_an_item_that_no_kernel_reads_is_an_output_all_the_same(memory: Any, limit: int | None) -> None:
+    tensors = {"x": tensor(None, (4, 2), "float32"), "i": tensor(None, (4,), "int64")}
+    nodes = [
+        node("next", [], ["x", "i"], op="GetNext", queue="q"),
+        node("neg", ["x"], ["y"], op="Neg"),
+        node("abs", ["y"], ["z"], op="Abs"),
+    ]
+    made = graph(nodes, tensors, ["z", "i"], queues={"q": {"items": ["x", "i"]}})
+    feed = {"x": data(12)["x"], "i": np.arange(12)}
+    limit = None if memory != "planned" else limit
+    with Session(made, device="cpu", queues={"q": feed}, memory=memory, memory_limit=limit) as fed:
+        assert [fed.run(iterations=1).outputs["i"].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        report = fed.run()
+    assert report.outputs["i"].tolist() == [8, 9, 10, 11]
+    assert [warning.code for warning in report.warnings] == []
+
+
+def died() -> Iterator[Array]:
+    raise ValueError("no more")
+    yield
+
+
+@pytest.mark.parametrize("source", [data(4), [data(3)["x"]], died])
+def test_what_goes_wrong_with_a_queue_says_which_it_is(source: Any) -> None:
+    with session(source) as fed, pytest.raises(GraphError) as caught:
+        fed.run(iterations=2)
+    assert caught.value.where is not None
+    assert str(caught.value.where).endswith("queues.q")

@@ -135,6 +135,7 @@ def test_python_gives_whole_batches() -> None:
         ({"x": samples(0, 4)["x"]}, {}, "KG394", "the data have no 'i'"),
         ({**samples(0, 4), "i": np.arange(3)}, {}, "KG394", "different numbers of samples: x 4, i 3"),
         ({**samples(0, 4), "x": np.zeros((4, 3))}, {}, "KG394", r"'x' has shape \[4, 3\], the queue takes \[N, 2\]"),
+        ({**samples(0, 4), "i": np.zeros(4)}, {}, "KG394", "the data: 'i' is float64, the queue takes int64"),
         ({**samples(0, 4), "i": np.int64(3)}, {}, "KG394", r"'i' has shape \[\]"),
         (iter([1]), {"epochs": 2}, "KG274", "an iterator can be gone through once"),
         ([1], {"shuffle": 1}, "KG274", "in their own order"),

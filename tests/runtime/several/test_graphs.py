@@ -227,3 +227,22 @@ def test_wishes_for_offload_do_not_move_what_is_shared() -> None:
 def _plain() -> dict[str, np.ndarray[Any, Any]]:
     with Graphs([first(), second()], device="cpu", values={"a": {"x": X}}) as graphs:
         return graphs.run()["b"].outputs
+
+
+def test_an_array_for_what_lies_in_another_graph_is_refused() -> None:
+    with Graphs([first(), second()], device="cpu", values={"a": {"x": X}}) as graphs:
+        with pytest.raises(UsageError, match="'h' lies in h of graph a") as caught:
+            graphs.run({"b": {"h": X}})
+        assert caught.value.code == "KG213"
+
+
+@pytest.mark.parametrize("spec", [{}, {"dtype": F}, {"dtype": F, "shape": [1000]}])
+def test_an_array_of_its_own_has_the_type_of_the_output_unless_one_is_declared(spec: dict[str, Any]) -> None:
+    graphs = [first(), second(**spec)]
+    with Graphs(graphs, device="cpu", values={"a": {"x": X}, "b": {"h": np.zeros(1000, F)}}) as session:
+        assert set(session.run()["b"].outputs["y"].tolist()) == {np.float32(0.001)}
+        assert "W-SHARED" not in [warning.code for warning in session.sessions["b"].program.warnings]
+        assert set(session.run({"b": {"h": np.ones(1000, F)}})["b"].outputs["y"].tolist()) == {np.float32(0.001)}
+    with pytest.raises(GraphError, match=r"'h' has shape \[1000\], the given array \[3\]") as caught:
+        Graphs(graphs, device="cpu", values={"a": {"x": X}, "b": {"h": np.ones(3, F)}}).run()
+    assert str(caught.value.where).endswith("tensors.h")

@@ -217,3 +217,20 @@ def test_token_numbers_are_padded_too() -> None:
             ids = RNG.integers(0, 50, n)
             np.testing.assert_allclose(session({"ids": ids})["y"], exact(made, ids=ids)["y"], rtol=1e-6)
         assert (session.statistics.plans, session.unpadded) == (2, {})
+
+
+def test_parameters_that_are_given_are_those_of_every_shape() -> None:
+    made = layers(default=3)
+    b = {k: np.full(32, k, F) for k in (2, 3, 4)}
+    with ShapeSession(made, device="cpu") as session:
+        for n, k in ((3, 2), (5, 3), (3, 4)):
+            x = rows(n)
+            same(session({"x": x, "b": b[k]}), exact(made, x=x, b=b[k]))
+        x = rows(5)
+        same(session({"x": x}), exact(made, x=x, b=b[4]))
+        same(session.run({"x": x, "b": b[2]}).outputs, exact(made, x=x, b=b[2]))
+
+
+def test_what_is_no_array_is_refused() -> None:
+    with ShapeSession(layers(), device="cpu") as session, pytest.raises(UsageError, match="a list, which is no array"):
+        session({"x": [[1.0] * 16]})  # type: ignore[dict-item]
