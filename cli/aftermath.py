@@ -17,7 +17,7 @@ from kgrun.cli import boundary
 from kgrun.cli import timeout as watchdog
 from kgrun.cli.boundary import Finished
 from kgrun.cli.output import Output
-from kgrun.graphs.errors import CheckFailed, DeviceFault, KgrunError, TimeoutExpired
+from kgrun.graphs.errors import CheckFailed, DeviceFault, KgrunError, TimeoutExpired, UsageError
 from kgrun.runtime.orphans import die_with_parent
 from kgrun.runtime.phases import Phases
 
@@ -115,7 +115,13 @@ class Aftermath:
         if problem is not None:
             self._keep(problem)
         elif self.always and self.repro is not None:
-            bundle = self._bundle(None, self.graph, self.repro, report.outputs)
+            from kgrun.graphs.bind.unsupported import RunTimeOnly
+            from kgrun.graphs.operators.base import ValueUnknown
+
+            try:
+                bundle = self._bundle(None, self.graph, self.repro, report.outputs)
+            except (RunTimeOnly, ValueUnknown) as error:
+                raise _needs_a_plan(error.message) from None
             report = dataclasses.replace(report, repro=bundle.command)
         return report, problem
 
@@ -139,6 +145,10 @@ class Aftermath:
     def _load(self, output: Output) -> None:
         with self.phases("load graph and inputs"):
             self.graph, self.given = self.work.load(output)
+        from kgrun.graphs.control import run_time_reason
+
+        if self.always and (why := run_time_reason(self.graph)) is not None:  # said before a run whose result is lost
+            raise _needs_a_plan(why)
 
     def _keep(self, error: KgrunError) -> None:
         """Write the bundle where one is wanted, and say so in the error's help."""
@@ -292,3 +302,8 @@ def _first_batches(bound: BoundGraph, settings: Mapping[str, Any]) -> dict[str, 
         return first_batches(bound, settings.get("queues") or {})
     except KgrunError:
         return {}
+
+
+def _needs_a_plan(why: str) -> UsageError:
+    text = "--repro-always needs a planned run, and the graph runs node by node"
+    return UsageError(text, code="KG240", help=why)

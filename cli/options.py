@@ -176,7 +176,7 @@ PlanCache = Annotated[
     str | None,
     option("--plan-cache", metavar="DIR", help="Keep plans of large graphs there, and take them from there."),
 ]
-PlanCacheMin = Annotated[int, option("--plan-cache-min", metavar="N", help="Steps from which a plan is kept.")]
+PlanCacheMin = Annotated[int, option("--plan-cache-min", metavar="N", min=0, help="Steps from which a plan is kept.")]
 Timeout = Annotated[float | None, option("--timeout", metavar="S", help="End after S seconds with exit code 9.")]
 
 Ranks = Annotated[

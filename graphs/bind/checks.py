@@ -60,9 +60,11 @@ def check(bound: BoundGraph, target: str, *, run_time: bool = False) -> tuple[Wa
     """All checks that need types; with `run_time`, of a graph that runs node by node.
 
     Raises:
+        UsageError: KG221 for an unknown `target`, also where nothing is launched.
         DoesNotFit: KG400 for sizes beyond any memory.
         GraphError: the first fault; `others` has the rest.
     """
+    limits_of(target)
     check_sizes(bound)
     faults: list[GraphError] = list(refused(bound.source, run_time=run_time))
     for node in bound.nodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,6 +85,9 @@ def _mapped(bound: BoundGraph, table: BoundTable, reference: str) -> Array | Non
     except GraphError as error:
         raise error.at(place) from None
     mode = "r" if not table.updated else "r+" if table.persist else "c"
+    if mode == "r+" and not os.access(path, os.W_OK):
+        text = f"{found.file} cannot be written, and {table.name!r} is to persist in it"
+        raise GraphError(text, code="KG372", where=place, help="without `persist` updates stay in memory")
     with reading(path, found.file):
         nbytes = int(np.prod(table.shape)) * stored.itemsize
         raw = np.memmap(path, dtype=np.uint8, mode=mode, offset=stored.offset, shape=(nbytes,))  # type: ignore[call-overload]

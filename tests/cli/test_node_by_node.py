@@ -133,3 +133,14 @@ def test_the_graph_of_the_documentation_runs(kgrun: Any, tmp_path: Path) -> None
         "y": [8] * 4,
         "ys": [[2] * 4, [4] * 4, [8] * 4],
     }
+
+
+@pytest.mark.parametrize("made", [LOOPING, SELECTING])
+def test_a_bundle_of_a_run_that_did_not_fail_needs_a_plan(
+    kgrun: Any, graph_file: Any, tmp_path: Path, made: dict[str, Any]
+) -> None:
+    words = (*CPU, "--repro-always", "--repro", tmp_path / "bundle", "--json")
+    error = kgrun("execute", graph_file(**made), *words).json()["error"]
+    assert (error["code"], error["exit"]) == ("KG240", 2)
+    assert error["message"].startswith("--repro-always needs a planned run")
+    assert not (tmp_path / "bundle").exists()

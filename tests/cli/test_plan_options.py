@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kgrun.cli.app import invoke
+from kgrun.graphs.errors import UsageError
 from tests.support import graph, node, tensor
 
 KIB = 1024
@@ -114,3 +115,19 @@ def test_a_chunk_bounds_every_buffer(tmp_path: Path, capsys: pytest.CaptureFixtu
     for row in found["tensors"]:
         if row["class"] in ("intermediate", "communication"):
             assert row["offset"] // KIB == (row["offset"] + row["nbytes"] - 1) // KIB
+
+
+@pytest.mark.parametrize("command", ["plan-memory", "validate", "explain"])
+def test_an_unknown_architecture_is_told_also_where_nothing_is_launched(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "neg.json"
+    made = graph([node("a", ["x"], ["y"], op="Neg")], {"x": tensor("input", [4], "float32")}, ["y"])
+    path.write_text(made.model_dump_json(by_alias=True, exclude_none=True))
+    with pytest.raises(UsageError, match="unknown architecture 'sm_1'") as caught:
+        invoke([command, str(path), "--arch", "sm_1", "--json"])
+    assert caught.value.code == "KG221"
+
+
+def test_a_negative_number_of_steps_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'--plan-cache-min'") as caught:
+        invoke(["plan-memory", written(tmp_path), "--plan-cache-min", "-1", "--json"])
+    assert caught.value.code == "KG250"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,22 @@ def test_a_mapped_file_keeps_its_bytes_unless_it_is_to_persist(tmp_path: Path) -
         with Session(made, device="cpu", queues={"q": fed(pairs)}) as session:
             assert (session.run().outputs["total2"] == direct.total).all()
         assert (np.load(tmp_path / "table.npy") == wanted).all()
+
+
+def test_a_file_that_cannot_be_written_is_told_before_a_table_persists_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "table.npy", whole())
+    made = lookup_graph(8, data="table.npy")
+    spec = made.tensors["table"]
+    cache = spec.cache.model_copy(update={"persist": True})  # type: ignore[union-attr]
+    made = made.model_copy(update={"tensors": made.tensors | {"table": spec.model_copy(update={"cache": cache})}})
+    made._folder = tmp_path
+    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK)  # whoever runs the tests may write
+    with pytest.raises(GraphError, match="'table' is to persist in it") as caught:
+        Session(made, device="cpu", queues={"q": fed(batches(3, 4))})
+    assert caught.value.code == "KG372"
+    assert str(caught.value.where).endswith("tensors.table.data")
 
 
 def test_S106_the_whole_table_is_saved_as_the_run_left_it(tmp_path: Path) -> None:
