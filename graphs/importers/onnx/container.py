@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,8 @@ from kgrun.graphs.data_stored import StoredArray
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.importers.onnx.wire import skeleton
 from kgrun.graphs.records import dataclass
+
+_LONGEST_KEY = 700  # beside the longest name of a file, in a reference of 1,000 characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +115,20 @@ def subgraph_prefix(prefix: str, position: int, attribute: str) -> str:
     return f"{prefix}{position}.{attribute}/"
 
 
+def array_key(prefix: str, name: str) -> str:
+    """The key of array `name`: one that a reference has room for, and that a weights file may have."""
+    key = prefix + name
+    if len(key) <= _LONGEST_KEY and key != "__metadata__":
+        return key
+    return f"{key[: _LONGEST_KEY // 2]}…{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
 def graph_arrays(graph: Message, prefix: str) -> Iterator[tuple[str, Message]]:
     """All arrays of a graph and its subgraphs, by key."""
     for tensor in graph.initializer:
-        yield prefix + tensor.name, tensor
+        yield array_key(prefix, tensor.name), tensor
     for sparse in graph.sparse_initializer:
-        yield prefix + sparse.values.name, sparse
+        yield array_key(prefix, sparse.values.name), sparse
     yield from node_arrays(graph.node, prefix)
 
 
@@ -128,6 +139,6 @@ def node_arrays(nodes: Any, prefix: str) -> Iterator[tuple[str, Message]]:
             if attribute.HasField("g"):
                 yield from graph_arrays(attribute.g, subgraph_prefix(prefix, position, attribute.name))
             elif node.op_type == "Constant" and node.output and attribute.name == "value":
-                yield prefix + node.output[0], attribute.t
+                yield array_key(prefix, node.output[0]), attribute.t
             elif node.op_type == "Constant" and node.output and attribute.name == "sparse_value":
-                yield prefix + node.output[0], attribute.sparse_tensor
+                yield array_key(prefix, node.output[0]), attribute.sparse_tensor

@@ -11,7 +11,7 @@ from kgrun.graphs.errors import GraphError, PathPart
 from kgrun.graphs.importers.onnx import control, functions
 from kgrun.graphs.importers.onnx.adapters import ADAPTERS
 from kgrun.graphs.importers.onnx.attributes import plain_attributes
-from kgrun.graphs.importers.onnx.container import Container
+from kgrun.graphs.importers.onnx.container import Container, array_key
 from kgrun.graphs.importers.onnx.contrib.definitions import DEFINITIONS
 from kgrun.graphs.importers.onnx.emitter import Emitter
 from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
@@ -147,7 +147,7 @@ class Translator:
 
         try:
             stored = stored_tensor(tensor, name, self.path)
-            made = from_array(level.label + name, f"{level.prefix}{name}", stored)
+            made = from_array(level.label + name, array_key(level.prefix or "", name), stored)
         except GraphError as error:
             raise Unsupported(error.message, code=error.code, help=error.help) from None
         if made.key is not None and level.prefix is None:

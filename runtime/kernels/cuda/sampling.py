@@ -150,6 +150,9 @@ _CORNERS = """const T y = top + ph * bin_h + (T(iy) + T(0.5)) * bin_h / T(grid_h
 _POINTS = """__device__ __forceinline__ long long kg_points(T bin) {
   return bin - bin == T(0) ? (long long)ceil(bin) : 0;
 }
+// Rounded before the shift is taken off, as on the CPU: a bin of whole elements must not become a little more.
+__device__ __forceinline__ float kg_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double kg_product(double a, double b) { return __dmul_rn(a, b); }
 """
 
 
@@ -171,8 +174,8 @@ def _roi_align(call: OpCall) -> Lowered:
     const long long channel = plane % channels, region = plane / channels, image = images[region];
     if (image < 0 || image >= batches) __trap();
     const E* edge = regions + region * 4;
-    const T left = (T)edge[0] * scale - shift, top = (T)edge[1] * scale - shift;
-    T w = (T)edge[2] * scale - shift - left, h = (T)edge[3] * scale - shift - top;
+    const T left = kg_product((T)edge[0], scale) - shift, top = kg_product((T)edge[1], scale) - shift;
+    T w = kg_product((T)edge[2], scale) - shift - left, h = kg_product((T)edge[3], scale) - shift - top;
     {least}
     const T bin_h = h / T(rows), bin_w = w / T(columns);
     {fixed if ratio > 0 else adaptive}

@@ -15,6 +15,7 @@ from kgrun.graphs.data import load_array
 from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.importers import import_source
 from kgrun.graphs.importers.onnx import onnx_graph
+from kgrun.graphs.importers.onnx.model import write_onnx
 from kgrun.graphs.importers.onnx.wire import LARGE, skeleton
 from kgrun.graphs.load import load_graph
 from kgrun.graphs.schema.graph import KernelGraph
@@ -305,3 +306,19 @@ def test_results_of_a_few_bits_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="element type int4") as caught:
         onnx_graph(tmp_path / "m.onnx")
     assert caught.value.code == "KG381"
+
+
+@pytest.mark.parametrize("name", ["__metadata__", "w" * 1_500, "#", "a#b", " w\n"])
+def test_weights_of_any_name_are_found_again(name: str, tmp_path: Path) -> None:
+    weight, bias = floats(8, 20), floats(20, seed=1)  # too many to stand in the graph
+    model = matmul_model(weight, bias)
+    for tensor, new in zip(model.graph.initializer, (name, f"{name}b"), strict=True):
+        tensor.name = new
+    for node, new in zip(model.graph.node, (name, f"{name}b"), strict=True):
+        node.input[1] = new
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    x = floats(2, 8, seed=2)
+    write_onnx(path, tmp_path / "g.json", {})
+    for graph in (onnx_graph(path), load_graph(tmp_path / "g.json")):
+        np.testing.assert_allclose(run(graph, {"x": x})["y"], x @ weight + bias, rtol=1e-5, atol=1e-5)

@@ -113,6 +113,9 @@ def _contraction(op: str) -> Iterator[OpCall]:
         ("ij,jk->ik", ((1, 4), (4, 5))),
         ("ij,jk->ik", ((3, 0), (0, 5))),
         ("ijk,jk->j", ((2, 3, 4), (3, 4))),
+        ("ij,jk->ik", ((3, 1), (4, 5))),
+        ("bij,bjk->bik", ((1, 3, 4), (2, 4, 5))),
+        ("ij,jk,kl->il", ((3, 1), (4, 1), (5, 6))),
     ):
         yield call(op, "float32", *shapes, equation=equation)
 
