@@ -58,7 +58,7 @@ def _axis_taps(x: Array, size: int, mode: str, padding: str, corners: bool) -> l
     low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
     if mode == "nearest":
         x = np.rint(x)
-    if padding == "border":
+    if padding == "border" and mode != "cubic":  # its taps are clipped one by one, as PyTorch and ONNX Runtime do
         x = np.where((x < low) | (x > high), np.clip(x, 0, size - 1), x)
     elif padding == "reflection":
         x = _reflected(x, low, high)

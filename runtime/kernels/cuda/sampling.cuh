@@ -17,7 +17,8 @@ template <int N, int PADDING, class V>
 __device__ __forceinline__ void kg_taps(V x, long long size, bool corners, long long* at, V* weight) {
     const V low = corners ? V(0) : V(-0.5), high = V(size) - (corners ? V(1) : V(0.5));
     if (N == 1) x = rint(x);
-    if (PADDING == KG_BORDER && (x < low || x > high)) x = x < V(0) ? V(0) : x > V(size - 1) ? V(size - 1) : x;
+    // The taps of a cubic are held within the borders one by one, as PyTorch and ONNX Runtime do.
+    if (PADDING == KG_BORDER && N != 4 && (x < low || x > high)) x = x < V(0) ? V(0) : x > V(size - 1) ? V(size - 1) : x;
     if (PADDING == KG_REFLECTION) x = kg_reflected(x, low, high);
     const V first = N == 1 ? trunc(x) : floor(x), part = x - first;
     if (N == 1) weight[0] = 1;

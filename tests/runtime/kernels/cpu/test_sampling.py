@@ -37,6 +37,14 @@ def test_borders_are_zeros_the_edge_or_a_mirror() -> None:
         np.testing.assert_allclose(found[0, 0], expected)
 
 
+def test_a_cubic_repeats_the_edge_tap_by_tap() -> None:
+    x = np.array([[[1.0, 2.0, 4.0]]])
+    (found,) = run("GridSample", x, np.array([[[-1.5]]]), align_corners=1, padding_mode="border", mode="cubic")
+    far, near = ((1.5 - 5) * 1.5 + 8) * 1.5 * -0.75 + 3, (1.25 * 0.5 - 2.25) * 0.25 + 1
+    weights = np.array([far, near, near, far])  # half a pixel before the first: taps at -2, -1, 0 and 1
+    np.testing.assert_allclose(found.item(), weights @ [1, 1, 1, 2])
+
+
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_regions_of_a_constant_are_constant(mode: str) -> None:
     x = np.full((2, 3, 8, 8), 5.0)
