@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kgrun.graphs.bind.given import bind_given
-from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import UsageError
 from kgrun.runtime.checks.names import check_settings
 from kgrun.runtime.checks.watch import Watch
@@ -36,7 +35,7 @@ from kgrun.runtime.queues.base import open_feed
 from kgrun.runtime.regions import limit_memory, plan_limit
 from kgrun.runtime.report import RunReport, StreamChoice, Transfer
 from kgrun.runtime.statistics import time_stats
-from kgrun.runtime.step_reports import judged, step_reports
+from kgrun.runtime.step_reports import judged, run_warnings, step_reports
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph
@@ -307,11 +306,7 @@ class Session:
         loaded = self.loaded
         with self._phases("download"):
             outputs = {name: self.output(name) for name in self.bound.outputs}
-        warnings = [*self.bound.warnings, *self.device.warnings()]
-        if self.fallback_reason:
-            warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
-        if loaded.host.pageable:
-            warnings.append(Warning("W-PAGEABLE", f"transfers are slow: no page-locked memory: {loaded.host.pageable}"))
+        warnings = run_warnings(self.bound.warnings, self.device, self.fallback_reason, loaded.host.pageable)
         report = RunReport(
             program=loaded.program,
             plan=loaded.plan,

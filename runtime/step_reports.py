@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kgrun.graphs.bound import Warning
 from kgrun.runtime.advice import doubts
 from kgrun.runtime.balance import balance
+from kgrun.runtime.devices.base import Device
 from kgrun.runtime.measure import Measured
 from kgrun.runtime.program import Launch, Program
 from kgrun.runtime.report import RunReport, StepReport
@@ -38,6 +40,23 @@ def step_reports(program: Program, measured: Measured) -> tuple[StepReport, ...]
             )
         )
     return tuple(rows)
+
+
+def run_warnings(
+    found: Sequence[Warning], device: Device, fallback: str | None = None, pageable: str | None = None
+) -> list[Warning]:
+    """Those of the graph, and what the device says after a run.
+
+    Args:
+        fallback: why it runs on the CPU, though a GPU was as welcome.
+        pageable: why transfers use memory that is not page-locked.
+    """
+    warnings = [*found, *device.warnings()]
+    if fallback:
+        warnings.append(Warning("W-CPU", f"running on the CPU: {fallback}"))
+    if pageable:
+        warnings.append(Warning("W-PAGEABLE", f"transfers are slow: no page-locked memory: {pageable}"))
+    return warnings
 
 
 def judged(report: RunReport, measured: Measured) -> RunReport:

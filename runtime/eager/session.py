@@ -39,7 +39,7 @@ from kgrun.runtime.regions import headroom, limit_memory
 from kgrun.runtime.report import RunReport, Transfer
 from kgrun.runtime.session import Cache
 from kgrun.runtime.statistics import time_stats
-from kgrun.runtime.step_reports import judged, step_reports
+from kgrun.runtime.step_reports import judged, run_warnings, step_reports
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph
@@ -303,9 +303,7 @@ class EagerSession:
         recorder, store = self._executor.recorder, self.store
         with self._phases("download"):
             outputs = {name: self.output(name) for name in self._body.outputs}
-        warnings = list(self._warnings)
-        if self.fallback_reason:
-            warnings.append(Warning("W-CPU", f"running on the CPU: {self.fallback_reason}"))
+        warnings = run_warnings(self._warnings, self.device, self.fallback_reason)
         program = recorder.program(self._body, self.device.info.kind, self._warnings)
         if per_step:
             measured.samples = [list(row.samples) for row in recorder.rows.values()]
