@@ -117,7 +117,7 @@ def show(output: Output, reports: Mapping[str, RunReport], memory: Mapping[str, 
 
     def lines() -> Iterator[Table | str]:
         for report in reports.values():
-            yield from sections(report, output.verbose)
+            yield from sections(report, output.verbose, alone=False)
             yield ""
         yield f"Together: {len(reports)} graphs"
         yield f"  static       {bytes_text(memory['static_bytes'])}"

@@ -35,8 +35,8 @@ def show_run(
     )
 
 
-def sections(report: RunReport, verbose: bool) -> Iterator[Table | str]:
-    """The text report of a run."""
+def sections(report: RunReport, verbose: bool, *, alone: bool = True) -> Iterator[Table | str]:
+    """The text report of a run; what the device counted is of this run where it was `alone` in its session."""
     from kgrun.cli.dump import dump_line
     from kgrun.cli.render import documents, timing
     from kgrun.cli.render import memory as memory_part
@@ -47,7 +47,7 @@ def sections(report: RunReport, verbose: bool) -> Iterator[Table | str]:
     yield timing.head_line(report)
     yield from timing.timing_sections(report, verbose)
     yield from rank_sections(report)
-    yield from memory_part.memory_sections(report.program, report.plan, report.measured_peak_bytes)
+    yield from memory_part.memory_sections(report.program, report.plan, report.measured_peak_bytes if alone else None)
     yield from offload_sections(report.program, report)
     yield from memory_part.decision_sections(report.program.decisions)
     yield from check_sections(report)

@@ -107,7 +107,7 @@ def show(
     def lines() -> Iterator[Table | str]:
         if verbose:
             for _, report in reports:
-                yield from sections(report, verbose)
+                yield from sections(report, verbose, alone=False)
                 yield ""
         rows = [
             (

@@ -109,7 +109,7 @@ def _schema(operator: str) -> OpSchema:
     try:
         return lookup(operator)
     except GraphError as error:
-        raise UsageError(error.message, code=error.code, help=error.help) from None
+        raise UsageError(error.message, code="KG250", help=error.help) from None
 
 
 def _run(

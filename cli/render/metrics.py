@@ -109,7 +109,7 @@ MEMBERS: dict[str, dict[str, str]] = {
         "peak_live": "largest tensors that live then",
         "classes": "aligned bytes and number of buffers by class",
         "pool": "with --memory pool: blocks, use, fragments and holders of the pool",
-        "measured_peak_bytes": "most bytes held on the device at once, as the device counted them",
+        "measured_peak_bytes": "most bytes the session held on the device at once, as the device counted them",
     },
 }
 

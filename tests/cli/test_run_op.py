@@ -62,7 +62,7 @@ def test_attributes_are_read_as_the_signature_says(kgrun: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "exit", "where"),
     [
-        (("Ad",), "KG331", 2, None),
+        (("Ad",), "KG250", 2, None),
         ((), "KG250", 2, None),
         (("Add", "--in", "float32:1"), "KG330", 3, None),
         (("Add", "--in", "float32:1", "--in", "float64:1"), "KG330", 3, "--in float64:1"),

@@ -52,6 +52,7 @@ def test_S23_one_command_runs_both(kgrun: Any, files: tuple[Path, Path], faults:
     assert "W-SHARED" in [w["code"] for w in document["graphs"][1]["warnings"]]
     text = kgrun("execute", *files, *CPU).out
     assert "Together: 2 graphs" in text
+    assert text.count("measured  ") == 1  # the device counts what all hold
 
 
 def test_inputs_are_named_by_graph_where_names_clash(kgrun: Any, files: tuple[Path, Path], tmp_path: Path) -> None:
