@@ -94,7 +94,8 @@ def pointer_to(
         return place
     if i.parts[0] in ("ld", "st") and _ORDERED.intersection(i.parts):
         # Volatile global accesses are how blocks signal each other; in shared memory they only hide a missing barrier.
-        flags |= ATOMIC if "volatile" not in i.parts or space != "shared" else 0
+        signals = "volatile" not in i.parts or space != "shared"
+        flags |= (ATOMIC | BLIND if i.parts[0] == "st" else ATOMIC) if signals else 0
     if e.program.quick is not None:
         e.displacement = parse_address(operand)[1] if operand else 0
         guard(e, Access(space, place, offset, size, flags, e.origin(operand), stored))
@@ -297,5 +298,4 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("membar", "fence"), fence),
     **dict.fromkeys(("prefetch", "prefetchu", "discard", "applypriority", "pmevent", "brkpt"), nothing),
     **dict.fromkeys(("griddepcontrol", "setmaxnreg", "createpolicy"), nothing),
-    "cp": copy_async,
 }
