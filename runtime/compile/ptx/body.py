@@ -17,10 +17,13 @@ _NEXT = re.compile(
     r"\s*(?:(?P<loc>\.loc\s[^\n]*)|(?P<file>\.file\s[^\n]*)|(?P<brace>[{}])|(?P<label>[\w$.]+)\s*:(?!:)|(?P<text>[^;]+);|$)"
 )
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
-_REG = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", re.DOTALL)
+_REG = re.compile(r"\.reg\s*(?:\.v([24])\s+)?\.(\w+)\s+(.*)", re.DOTALL)
 _INSTRUCTION = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z_][\w.:]*)\s*(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
-_TOOLKIT_FILE = re.compile(r"/(?:cccl|crt|cooperative_groups|cuda_\w+\.hpp?|sm_\d+_\w+\.hpp?|device_\w+\.hpp?)\b")
+_TOOLKIT_FILE = re.compile(
+    r"/(?:cccl|crt|cooperative_groups)\b|/nvidia/\w+/include/|/cuComplex\.h$"
+    r"|/(?:cuda_(?:fp\d+|bf16|pipeline\w*|awbarrier\w*)|sm_\d+_\w+|device_\w+)\.h(?:pp)?$"
+)
 
 
 class _Scopes:

@@ -1,7 +1,7 @@
 // What `--check` does at an access: bounds, alignment, read-only, races, uninitialised reads. An access that must not
 // happen gets the sink's address instead, so that the process survives it.
 
-enum { A_WRITE = 1, A_ATOMIC = 2, A_SHARED = 4, A_LOCAL = 8, A_CAS = 32, A_ALIGNMENT = 64 };
+enum { A_WRITE = 1, A_ATOMIC = 2, A_SHARED = 4, A_LOCAL = 8, A_CAS = 32, A_ALIGNMENT = 64, A_BLIND = 128 };
 enum { C_BOUNDS = 1, C_RACE = 2, C_INIT = 4, C_BARRIER = 8 };
 
 static __noinline__ __device__ Fault* new_fault(Launch* L, u32 kind, u32 site, u32 buffer) {
@@ -85,6 +85,12 @@ static __device__ Buffer* buffer_of(Launch* L, Block* B, u64 address) {
     return all + low;
 }
 
+// Whether an address is a variable of a function that is not inlined, or of one that called it.
+static __device__ bool on_stack(Block* B, u64 address) {
+    char here;
+    return address - (u64)&here < B->stack - (u64)&here;
+}
+
 static __device__ bool in_ranges(Launch* L, u64 offset, u32 size) {
     u32* ranges = (u32*)L->shared_ranges;
     ONCE for (u32 n = 0; n < L->shared_range_count; n++)
@@ -108,7 +114,7 @@ static __noinline__ __device__ bool ordered(Launch* L, Block* B, u32 t, u32 bloc
 }
 
 struct Access {
-    u32 t, site, size, buffer, is_write, is_atomic, is_cas;
+    u32 t, site, size, buffer, is_write, is_atomic, is_cas, is_blind;
     u64 address;
 };
 
@@ -217,7 +223,7 @@ static __noinline__ __device__ void check_words(Launch* L, Block* B, const Targe
         u32 low = word * 4 >= offset ? 0 : offset - word * 4;
         u32 high = min(offset + a.size - word * 4, (u64)4);
         u32 bytes = (1u << high) - (1u << low);
-        bool reads = !a.is_write || a.is_atomic;
+        bool reads = !a.is_write || (a.is_atomic && !a.is_blind);
         if ((L->checks & C_INIT) && reads && !target.holds_data && (s->valid & bytes) != bytes)
             fault(L, B, F_uninitialised, a.t, a.site, a.address, a.size, a.buffer, ~0u, 0, 0);
         if (L->checks & C_RACE) check_race(L, B, s, a, bytes, unchanged);
@@ -260,6 +266,8 @@ extern "C" __device__ u64 kg_access(u64 launch, u64 block, u32 t, u64 address, u
             fault(L, B, F_out_of_bounds, t, site, address, size, buffer, ~0u, 0, 0);
             return B->sink;
         }
+    } else if (on_stack(B, address)) {
+        return address;
     } else if ((flags & A_LOCAL) || address - B->local < L->local_bytes * L->threads) {
         u64 offset = address - (B->local + t * L->local_bytes);
         if (offset < L->local_bytes && offset + size <= L->local_bytes) return address;
@@ -282,7 +290,8 @@ extern "C" __device__ u64 kg_access(u64 launch, u64 block, u32 t, u64 address, u
     if (flags & A_ATOMIC) note_atomic(L, B, t);
     if (!target.shadow) return address;
     if (size == 4 && !(flags & A_ATOMIC) && quick_word(L, B, target, t, site, is_write)) return address;
-    Access a = {t, site, size, buffer, is_write, (flags & A_ATOMIC) ? 1u : 0u, (flags & A_CAS) ? 1u : 0u, address};
+    Access a = {t, site, size, buffer, is_write, (flags & A_ATOMIC) ? 1u : 0u, (flags & A_CAS) ? 1u : 0u,
+                (flags & A_BLIND) ? 1u : 0u, address};
     check_words(L, B, target, a, value);
     return address;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from kgrun.runtime.compile.ptx.context import HIDDEN, llvm_type
 from kgrun.runtime.compile.ptx.emit import Emitter
@@ -44,29 +45,79 @@ def call(e: Emitter, i: Instruction) -> None:
     module = e.program.runtime if e.bare else e.program.module
     assert module is not None
     if callee in e.function.registers:
-        number = e.read(callee, "i64")
-        target = e.value(f"inttoptr i64 {number} to ptr")
-        result_params, params = e.function.prototypes[operands[0]]
+        passed = _Passed(*e.function.prototypes[operands[0]], results, arguments)
+        if e.bare:  # into the host's own code
+            target = e.value(f"inttoptr i64 {e.read(callee, 'i64')} to ptr")
+            _call_function(e, target, passed, _values(e, passed))
+        else:
+            _call_through_pointer(e, i, callee, passed)
     elif callee in module.signatures:
         signature = module.signatures[callee]
-        params, result_params, target = signature.params, signature.results, f'@"{callee}"'
+        if not module.has_body(callee) and not e.bare:
+            raise e.fail(f"the outside function {callee}")
+        passed = _Passed(signature.results, signature.params, results, arguments)
         if module.has_body(callee):
             e.program.need(callee, e.bare)
-        elif not e.bare:
-            raise e.fail(f"the outside function {callee}")
+        _call_function(e, f'@"{callee}"', passed, _values(e, passed))
     else:
         raise e.fail(f"the function {callee}")
-    passed = hidden_arguments(e)
-    if result_params and result_params[0].is_array:
-        passed.append(f'ptr %"V{results[0]}"')
-    for param, argument in zip(params, arguments, strict=True):
-        passed.append(_argument(e, param, argument))
-    returned = result_type(result_params)
-    text = f"call {returned} {target}({', '.join(passed)})"
+
+
+class _Passed(NamedTuple):
+    """What a call passes: the callee's declarations, and the names that the caller gives for them."""
+
+    result_params: list[Param]
+    params: list[Param]
+    results: list[str]
+    arguments: list[str]
+
+    def types(self) -> tuple[bool, str, list[str]]:
+        """What a function must agree in to be called so."""
+        is_array = bool(self.result_params) and self.result_params[0].is_array
+        return is_array, result_type(self.result_params), [parameter_type(param) for param in self.params]
+
+
+def _call_through_pointer(e: Emitter, i: Instruction, register: str, passed: _Passed) -> None:
+    """A switch over all functions of that type whose address the module takes; no such function is a fault."""
+    module, number, values = e.program.module, e.read(register, "i64"), _values(e, passed)
+    targets = {
+        name: address
+        for name, address in module.pointer_targets().items()
+        if module.has_body(name)
+        and _Passed(module.signatures[name].results, module.signatures[name].params, [], []).types() == passed.types()
+    }
+    none, done = e.fresh_label("no_function"), e.fresh_label("called")
+    labels = {name: e.fresh_label("function") for name in targets}
+    cases = " ".join(f"i64 {address}, label %{labels[name]}" for name, address in targets.items())
+    e.line(f"switch i64 {number}, label %{none} [ {cases} ]")
+    for name, label in labels.items():
+        e.label(label)
+        e.program.need(name, False)
+        _call_function(e, f'@"{name}"', passed, values)
+        e.jump(done)
+    e.label(none)
+    _trap(e, i, "a call through a pointer to no function")
+    return_from(e, i)
+    e.label(done)
+
+
+def _values(e: Emitter, passed: _Passed) -> list[str]:
+    """The arguments as LLVM takes them."""
+    values = hidden_arguments(e)
+    if passed.result_params and passed.result_params[0].is_array:
+        values.append(f'ptr %"V{passed.results[0]}"')
+    for param, argument in zip(passed.params, passed.arguments, strict=True):
+        values.append(_argument(e, param, argument))
+    return values
+
+
+def _call_function(e: Emitter, target: str, passed: _Passed, values: list[str]) -> None:
+    returned = result_type(passed.result_params)
+    text = f"call {returned} {target}({', '.join(values)})"
     if returned == "void":
         e.line(text)
     else:
-        e.line(f'store {returned} {e.value(text)}, ptr %"V{results[0]}"')
+        e.line(f'store {returned} {e.value(text)}, ptr %"V{passed.results[0]}"')
 
 
 def _argument(e: Emitter, param: Param, name: str) -> str:
@@ -101,9 +152,13 @@ def _service(e: Emitter, i: Instruction, callee: str, results: list[str], argume
 
 
 def trap(e: Emitter, i: Instruction) -> None:
-    site = str(e.program.site(i))
-    e.runtime("kg_trap", "void", ("ptr", "%L"), ("ptr", "%B"), ("i32", "%t"), ("i32", site))
+    _trap(e, i)
     return_from(e, i)
+
+
+def _trap(e: Emitter, i: Instruction, what: str = "") -> None:
+    site = str(e.program.site(i, what))
+    e.runtime("kg_trap", "void", ("ptr", "%L"), ("ptr", "%B"), ("i32", "%t"), ("i32", site))
 
 
 def return_from(e: Emitter, i: Instruction) -> None:

@@ -43,7 +43,11 @@ def _convert_scalar(e: Emitter, i: Instruction, target: str, source: str) -> tup
         sign = "s" if target.startswith("s") else "u"
         result = llvm_type(target)
         name = f"fpto{sign}i.sat.{result}.{floats.suffix(kind)}"
-        return e.intrinsic(name, result, (kind, value)), result
+        number = e.intrinsic(name, result, (kind, value))
+        if kind == "double" or SIZES[target] == 8:  # else NaN gives 0, as LLVM has it
+            is_nan = e.value(f"fcmp uno {kind} {value}, {value}")
+            number = e.value(f"select i1 {is_nan}, {result} {-(1 << 8 * SIZES[target] - 1)}, {result} {number}")
+        return number, result
     return _to_float(e, i, target, value, kind)
 
 

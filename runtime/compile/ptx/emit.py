@@ -218,8 +218,7 @@ class Emitter:
             return self.value(f"add i64 {base}, {self.program.addresses[name]}")
         module = self.program.runtime if self.bare else self.program.module
         if module and name in module.signatures and module.has_body(name):
-            self.program.need(name, self.bare)
-            return self.value(f'ptrtoint ptr @"{name}" to i64')
+            return str(module.pointer_targets()[name])
         raise self.fail(f"the symbol {name}")
 
     def launch_field(self, name: str) -> str:

@@ -92,6 +92,7 @@ BLOCK = (
     ("idle", "u32"),  # rounds in which only spinning threads ran
     ("taken", "u64"),  # of a worker's first record: blocks it has taken and not begun, [taken, taken_end)
     ("taken_end", "u64"),
+    ("stack", "u64"),  # end of the stack on which functions of the kernel keep their variables
     # Of the quick pass. A stamp is a moment of the worker's time << 11, beside who was there then: see quick.cu.
     ("worker", "u64"),  # the worker's first record, whose `ticks` count
     ("slots", "u64"),  # SLOT records

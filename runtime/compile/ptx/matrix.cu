@@ -79,14 +79,36 @@ static __noinline__ __device__ void multiply(u32 kind, u32 a_words, u32 b_words,
     }
 }
 
+static __device__ int byte_value(bool is_signed, u32 bits) {
+    return is_signed ? (int)(signed char)bits : (int)(bits & 255);
+}
+
+static __noinline__ __device__ void multiply_bytes(bool is_signed, u32 M, u32 N, u32 K, u32 T, u32* mail) {
+    u32 a_each = M * K / 32, b_each = K * N / 32, c_each = M * N / 32, b_first = a_each / 4, c_first = b_first + b_each / 4;
+    ONCE for (u32 n = 0; n < M * N; n++) {
+        u32 row = n / N, column = n % N, lane = n / c_each;
+        u32 total = *word_of(mail, T, c_first + n % c_each, lane);
+        ONCE for (u32 k = 0; k < K; k++) {
+            u32 a = row * K + k, b = k * N + column;
+            total += byte_value(is_signed, *word_of(mail, T, a % a_each / 4, a / a_each) >> a % 4 * 8) *
+                     byte_value(is_signed, *word_of(mail, T, b_first + b % b_each / 4, b / b_each) >> b % 4 * 8);
+        }
+        mail[(24 + n % c_each) * T + lane] = total;
+    }
+}
+
 // wmma fragments: lane l holds elements l*n to l*n+n-1 of the matrix in row order. Flags: shape, input type, f16 C and D.
 static __noinline__ __device__ void multiply_fragments(u32 flags, u32 T, u32* mail) {
-    u32 shape = flags & 3, type = flags >> 2 & 3, per = type == 2 ? 1 : 2;
+    u32 shape = flags & 3, type = flags >> 2 & 7, per = type == 2 ? 1 : type > 2 ? 4 : 2;
     u32 M = shape == 1 ? 32 : shape == 2 ? 8 : 16, N = shape == 1 ? 8 : shape == 2 ? 32 : 16, K = shape == 3 ? 8 : 16;
     u32 kind = type == 0 ? K_mma_f16 : type == 1 ? K_mma_bf16 : K_mma_tf32;
-    bool half_c = flags >> 4 & 1, half_d = flags >> 5 & 1;
+    bool half_c = flags >> 5 & 1, half_d = flags >> 6 & 1;
     float a[512], b[512];
     u32 a_each = M * K / 32, b_each = K * N / 32, c_each = M * N / 32, b_first = a_each / per, c_first = b_first + b_each / per;
+    if (type > 2) {
+        multiply_bytes(type == 3, M, N, K, T, mail);
+        return;
+    }
     ONCE for (u32 n = 0; n < M * K; n++)
         a[n] = input_value(kind, *word_of(mail, T, n % a_each / per, n / a_each) >> n % per * 16);
     ONCE for (u32 n = 0; n < K * N; n++)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kgrun.runtime.compile.ptx.emit import Emitter
-from kgrun.runtime.compile.ptx.memory import ATOMIC, WRITE, pointer, space_of
+from kgrun.runtime.compile.ptx.memory import ATOMIC, WRITE, copy_async, pointer, space_of
 from kgrun.runtime.compile.ptx.rules import Rule
 from kgrun.runtime.compile.ptx.syntax import Instruction
 
@@ -36,4 +36,15 @@ def mbarrier(e: Emitter, i: Instruction) -> None:
         raise e.fail(i.opcode)
 
 
-RULES: dict[str, Rule] = {"mbarrier": mbarrier}
+def copy(e: Emitter, i: Instruction) -> None:
+    """cp.async, and cp.async.mbarrier.arrive: the thread's copies, which are done by now, arrive at a barrier."""
+    if "mbarrier" not in i.parts:
+        copy_async(e, i)
+        return
+    place = pointer(e, i, i.operands[0], "shared", 8, WRITE | ATOMIC)
+    if "noinc" in i.parts:  # else the barrier would first wait for one more: nothing changes
+        address = e.value(f"ptrtoint ptr {place} to i64")
+        e.runtime("kg_mbarrier_arrive", "i64", ("i64", address), ("i32", "1"), ("i32", "0"))
+
+
+RULES: dict[str, Rule] = {"mbarrier": mbarrier, "cp": copy}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from kgrun.runtime.compile.ptx.context import llvm_type
 from kgrun.runtime.compile.ptx.emit import Emitter
 from kgrun.runtime.compile.ptx.quick import guard
-from kgrun.runtime.compile.ptx.quick_values import ATOMIC, CAS, LOCAL, LOOKS, PLAIN, SHARED, WRITE, Access
+from kgrun.runtime.compile.ptx.quick_values import ATOMIC, BLIND, CAS, LOCAL, LOOKS, PLAIN, SHARED, WRITE, Access
 from kgrun.runtime.compile.ptx.rules import Rule, value_type
 from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction, parse_address, vector_elements
 
-__all__ = ["ATOMIC", "CAS", "RULES", "WRITE", "address", "pointer", "pointer_to", "space_of"]
+__all__ = ["ATOMIC", "CAS", "RULES", "WRITE", "address", "copy_async", "pointer", "pointer_to", "space_of"]
 
 ALIGNMENT = 64  # only whether a vector lies where its whole size divides the address
 ASYNC = 16  # a flag of the runtime's access check, beside those of quick.py
@@ -94,7 +94,8 @@ def pointer_to(
         return place
     if i.parts[0] in ("ld", "st") and _ORDERED.intersection(i.parts):
         # Volatile global accesses are how blocks signal each other; in shared memory they only hide a missing barrier.
-        flags |= ATOMIC if "volatile" not in i.parts or space != "shared" else 0
+        signals = "volatile" not in i.parts or space != "shared"
+        flags |= (ATOMIC | BLIND if i.parts[0] == "st" else ATOMIC) if signals else 0
     if e.program.quick is not None:
         e.displacement = parse_address(operand)[1] if operand else 0
         guard(e, Access(space, place, offset, size, flags, e.origin(operand), stored))
@@ -259,7 +260,7 @@ def nothing(e: Emitter, i: Instruction) -> None:
 
 def copy_async(e: Emitter, i: Instruction) -> None:
     """cp.async copies at once: the earliest moment at which the hardware might."""
-    if "bulk" in i.parts or "mbarrier" in i.parts:
+    if "bulk" in i.parts:
         raise e.fail(i.opcode)
     if i.parts[2] in ("commit_group", "wait_group", "wait_all"):
         return
@@ -297,5 +298,4 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("membar", "fence"), fence),
     **dict.fromkeys(("prefetch", "prefetchu", "discard", "applypriority", "pmevent", "brkpt"), nothing),
     **dict.fromkeys(("griddepcontrol", "setmaxnreg", "createpolicy"), nothing),
-    "cp": copy_async,
 }

@@ -265,7 +265,9 @@ class PtxModule:
         others = [name for name, other in self.parsed.signatures.items() if not other.is_entry]
         for name in reached:  # grows on the way
             text = self.parsed.body_text(name)
-            reached += [o for o in others if o not in reached and self.parsed.has_body(o) and o in text]
+            named = [*self.parsed.pointer_targets()] if ".callprototype" in text else []
+            named += [other for other in others if other in text]
+            reached += [o for o in dict.fromkeys(named) if o not in reached and self.parsed.has_body(o)]
         return reached
 
     def _initialise(self) -> None:
@@ -276,8 +278,11 @@ class PtxModule:
             self._memory[start + offset : start + offset + len(data)] = data
             for place, symbol, addend in variable.relocations:
                 if symbol in self.addresses:
-                    pointer = struct.pack("<Q", self.memory_address + self.addresses[symbol] + addend)
-                    self._memory[start + offset + place : start + offset + place + 8] = np.frombuffer(pointer, np.uint8)
+                    address = self.memory_address + self.addresses[symbol] + addend
+                else:
+                    address = self.parsed.pointer_targets().get(symbol, 0)
+                pointer = np.frombuffer(struct.pack("<Q", address), np.uint8)
+                self._memory[start + offset + place : start + offset + place + 8] = pointer
 
     def _compile(self, kernel: PtxKernel, mode: str, looped: bool) -> CompiledKernel:
         store = default_cache()

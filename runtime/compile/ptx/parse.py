@@ -26,7 +26,9 @@ _VARIABLE = re.compile(
     r"(?:\.v([24])\s+)?\.(\w+)\s+([\w$%.]+)\s*((?:\[\s*\d*\s*\])*)\s*(?:=\s*(.*))?$",
     re.DOTALL,
 )
+_ADDRESS_TAKEN = re.compile(r"\bmov\.\w+\s+[\w$%]+\s*,\s*([A-Za-z_$][\w$]*)\s*;")
 _LIMIT = re.compile(r"\.(maxntid|reqntid)\s+([\d,\s]+)")
+_FIRST_TARGET = 0x1000  # the first function's address: none that memory has
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Module:
     files: dict[int, str] = field(default_factory=dict)
     signatures: dict[str, Function] = field(default_factory=dict)
     _bodies: dict[str, str] = field(default_factory=dict)
+    _targets: dict[str, int] = field(default_factory=dict)
 
     @property
     def entries(self) -> list[str]:
@@ -50,6 +53,18 @@ class Module:
 
     def body_text(self, name: str) -> str:
         return self._bodies[name]
+
+    def pointer_targets(self) -> dict[str, int]:
+        """Functions that a pointer may hold, each with the number that stands for its address in memory.
+
+        Machine code has no address of its own here: every kernel's is compiled apart, once for each kind of pass.
+        """
+        if not self._targets:
+            named = {symbol for variable in self.variables.values() for _, symbol, _ in variable.relocations}
+            named.update(name for text in self._bodies.values() for name in _ADDRESS_TAKEN.findall(text))
+            functions = [name for name, function in self.signatures.items() if not function.is_entry]
+            self._targets = {name: _FIRST_TARGET + 16 * n for n, name in enumerate(functions) if name in named}
+        return self._targets
 
     def function(self, name: str) -> Function:
         """The function with its body; raises KeyError for one that is only declared."""
@@ -112,9 +127,10 @@ def parse_variable(statement: str) -> Variable | None:
 def parse_params(text: str | None) -> list[Param]:
     """The parameters of `(.param .u64 a, .param .align 8 .b8 s[24])`, laid out as the driver packs them."""
     params, offset = [], 0
-    for alignment, kind, pointer, name, count in _PARAM.findall(text or ""):
+    for match in _PARAM.finditer(text or ""):
+        alignment, kind, pointer, name, count = match.groups()
         element = SIZES[kind]
-        is_array = bool(re.search(rf"{re.escape(name)}\s*\[", text or ""))
+        is_array = match.group().endswith("]")  # in a prototype, several are named `_`
         size = element * int(count or 0) if is_array else element
         align = int(alignment or element)
         offset = align_up(offset, align)

@@ -91,7 +91,7 @@ static __device__ bool quick_read(Block* B, u32 t, u32* writer, u32* reader, u32
 static __device__ bool quick_write(Block* B, u32 t, u32* writer, u32* reader, u32 flags, u32 floor, bool unchanged) {
     bool shared = flags & A_SHARED, atomic = flags & A_ATOMIC;
     u32 w = *writer, low = shared ? B->block_low : B->low, who = w & WHO;
-    if (atomic && w < low && w >= floor) return true;  // an atomic reads
+    if (atomic && !(flags & A_BLIND) && w < low && w >= floor) return true;  // an atomic reads
     if (unchanged) {
         if (w < low) *writer = B->now | t;
         return false;
@@ -128,6 +128,8 @@ extern "C" __device__ u32 kg_quick_access(u64 launch, u64 block, u32 t, u64 addr
         if (!in_ranges(L, offset, whole)) return kg_suspect(launch), 1;
         flags |= A_SHARED, stamps = B->shadow, distance = B->shared_reads, shift = L->shared_shift;
         floor = L->checks & C_INIT ? 0 : ~0u;
+    } else if (on_stack(B, address)) {
+        return 0;
     } else if ((flags & A_LOCAL) || address - B->local < L->local_bytes * L->threads) {
         offset = address - (B->local + t * L->local_bytes);
         if (offset < L->local_bytes && offset + whole <= L->local_bytes) return 0;

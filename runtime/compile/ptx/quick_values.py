@@ -11,7 +11,7 @@ from kgrun.runtime.compile.ptx.layout import BLOCK, SLOT, SlotRecord, offset_of
 PLAIN, RUN = "plain", "run"
 BOUNDS, CLAIM, CONFIRM, READERS = "bounds", "claim", "confirm", "readers"
 LOOKS = (BOUNDS, CLAIM, CONFIRM, READERS)
-WRITE, ATOMIC, SHARED, LOCAL, CAS = 1, 2, 4, 8, 32
+WRITE, ATOMIC, SHARED, LOCAL, CAS, BLIND = 1, 2, 4, 8, 32, 128
 UNCOMPARED = 0x100
 BY_ATOMIC, WHO = 1057, 2047
 MOST_GRANULES = 4

@@ -147,6 +147,8 @@ static __noinline__ __device__ void place_block(Launch* L, Block* B, u64 number)
     B->cta_x = b % L->grid_x;
     B->cta_y = b / L->grid_x % L->grid_y;
     B->cta_z = b / ((u64)L->grid_x * L->grid_y);
+    char here;  // functions are called from about as deep as this
+    B->stack = (u64)&here + 4096;
 }
 
 static __noinline__ __device__ void run_straight(Launch* L, Block* B) {

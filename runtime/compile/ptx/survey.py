@@ -118,12 +118,12 @@ def element_size(i: Instruction) -> int:
         and len(i.operands) > 2
     ):
         return 4
-    return 8 if head == "mbarrier" else 0
+    return 8 if head == "mbarrier" or (head == "cp" and "mbarrier" in i.parts) else 0
 
 
 def access_space(i: Instruction) -> str:
     """`space_of`, for mbarriers and asynchronous copies as well: what these may touch."""
-    if i.parts[0] == "mbarrier":
+    if "mbarrier" in i.parts:
         return "shared"
     return "generic" if i.parts[0] == "cp" else space_of(i)
 

@@ -11,7 +11,7 @@ from kgrun.runtime.compile.ptx.syntax import SIZES, Instruction, vector_elements
 from kgrun.runtime.compile.ptx.waits import MASK_WORD, RESULT_WORD, Wait, mail_words
 
 _SHAPES = {"m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8)}
-_INPUTS = ("f16", "bf16", "tf32")
+_INPUTS = ("f16", "bf16", "tf32", "s8", "u8")
 
 
 def _extent(e: Emitter, i: Instruction, which: str) -> tuple[int, int]:
@@ -29,7 +29,7 @@ def move(e: Emitter, i: Instruction) -> None:
     rows, columns = _extent(e, i, i.parts[2])
     ptx = next(part for part in reversed(i.parts) if part in SIZES)
     kind, size = llvm_type("b16" if SIZES[ptx] == 2 else ptx), SIZES[ptx]
-    if ptx not in ("f16", "bf16", "tf32", "f32"):
+    if ptx not in (*_INPUTS, "f32", "s32"):
         raise e.fail(i.opcode)
     fragment, place = (i.operands[0], i.operands[1]) if loads else (i.operands[1], i.operands[0])
     registers = vector_elements(fragment)
@@ -60,18 +60,21 @@ def move(e: Emitter, i: Instruction) -> None:
 def _element(e: Emitter, registers: tuple[str, ...], number: int, size: int, kind: str) -> str:
     if size == 4:
         return e.read(registers[number], kind)
-    word = e.read(registers[number // 2], "i32")
-    return e.value(f"trunc i32 {e.value(f'lshr i32 {word}, {number % 2 * 16}')} to i16")
+    each = 4 // size
+    word = e.read(registers[number // each], "i32")
+    return e.value(f"trunc i32 {e.value(f'lshr i32 {word}, {number % each * 8 * size}')} to {kind}")
 
 
 def _fill(e: Emitter, registers: tuple[str, ...], words: list[str], kind: str) -> None:
-    """Elements into registers, two halves to one; registers beyond hold copies on the hardware, zeros here."""
-    if kind == "i16":
-        pairs = []
-        for low, high in zip(words[::2], words[1::2], strict=True):
-            upper = e.value(f"shl i32 {e.value(f'zext i16 {high} to i32')}, 16")
-            pairs.append(e.value(f"or i32 {e.value(f'zext i16 {low} to i32')}, {upper}"))
-        words, kind = pairs, "i32"
+    """Elements into registers, as many as go into one; registers beyond hold copies on the hardware, zeros here."""
+    if kind in ("i8", "i16"):
+        bits = int(kind[1:])
+        each = 32 // bits
+        wide = [e.value(f"zext {kind} {word} to i32") for word in words]
+        parts = [e.value(f"shl i32 {word}, {place % each * bits}") for place, word in enumerate(wide)]
+        words, kind = parts[::each], "i32"
+        for place in range(1, each):
+            words = [e.value(f"or i32 {a}, {b}") for a, b in zip(words, parts[place::each], strict=True)]
     for number, register in enumerate(registers):
         if number < len(words):
             e.write(register, words[number], kind)
@@ -87,13 +90,13 @@ def multiply(e: Emitter, i: Instruction) -> Wait:
     if not shape or inputs not in _INPUTS:
         raise e.fail(i.opcode)
     m, n, k = _SHAPES[shape]
-    per = 1 if inputs == "tf32" else 2
+    per = 4 // SIZES[inputs]
     used = (m * k // 32 // per, k * n // 32 // per, m * n // 32 // (2 if types[-1] == "f16" else 1))
     words = []
     for operand, count in zip(i.operands[1:4], used, strict=True):
         words += [e.read(element, "i32") for element in vector_elements(operand)[:count]]
     flags = list(_SHAPES).index(shape) | _INPUTS.index(inputs) << 2
-    flags |= (types[-1] == "f16") << 4 | (types[0] == "f16") << 5
+    flags |= (types[-1] == "f16") << 5 | (types[0] == "f16") << 6
     targets = vector_elements(i.operands[0])
     kind = e.register_type(targets[0])
     take = tuple((target, RESULT_WORD + place, kind) for place, target in enumerate(targets))

@@ -16,6 +16,9 @@ ORDERED_BY_ATOMICS = {
     "spin lock",
     "a block waits for a later block",
     "arrive and wait apart (cuda::barrier)",
+    "asynchronous copies that arrive at a barrier",
+    "asynchronous copies in a pipeline",
+    "asynchronous copy that counts as an arrival",
 }
 every_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 

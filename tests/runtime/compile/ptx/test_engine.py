@@ -168,6 +168,14 @@ def test_a_loop_that_never_ends_times_out_and_the_process_goes_on() -> None:
     assert (done.returncode, done.stdout.split()) == (0, ["9", "16.0"]), done.stderr
 
 
+def test_a_call_through_a_null_pointer_is_a_trap() -> None:
+    source = "typedef int (*op)(int);\n__device__ int next(int a) { return a + 1; }\n__device__ op table[2] = {next, nullptr};\n"
+    source += 'extern "C" __global__ void k(int* o) {\n  o[threadIdx.x] = table[threadIdx.x](1);\n}\n'
+    result = launch(source, [out := np.zeros(2, np.int32)], block=2)
+    assert [(fault.kind, fault.line, fault.thread) for fault in result.faults] == [("trap", 5, (1, 0, 0))]
+    assert out[0] == 2
+
+
 def test_the_object_cache_serves_a_second_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ptx = ptx_of(ADD.replace("+ 1", "+ 7"))
     real, compiled = jit._in_worker, []

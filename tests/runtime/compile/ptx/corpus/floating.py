@@ -196,6 +196,37 @@ CASES = [
         },
         head="#include <cuda_fp16.h>",
     ),
+    Case(
+        "functions of halves",
+        '#include <cuda_fp16.h>\nextern "C" __global__ void k(const __half* a, __half* o, __half* p) {\n'
+        "  int i = threadIdx.x; o[i] = hexp(a[i]); p[i] = __hadd(hrcp(__hadd(a[i], __float2half(8.f))), hlog2(__habs(a[i])));\n}\n",
+        lambda: [floats(64).astype(np.float16), np.zeros(64, np.float16), np.zeros(64, np.float16)],
+        lambda a, o, p: {
+            1: np.exp(a.astype(np.float64)),
+            2: 1 / (a.astype(np.float64) + 8) + np.log2(abs(a.astype(np.float64))),
+        },
+        block=64,
+        rtol=2e-3,
+        atol=2e-3,
+    ),
+    Case(
+        "NaN and what is out of range as integers",
+        'extern "C" __global__ void k(const float* a, int* i, unsigned* u, long long* l, unsigned long long* w, int* di, unsigned* du) {\n'
+        "  int t = threadIdx.x; i[t] = a[t]; u[t] = a[t]; l[t] = a[t]; w[t] = a[t]; di[t] = (double)a[t]; du[t] = (double)a[t];\n}\n",
+        lambda: [
+            np.array([np.nan, 1e20, -1e20, -2.5, 3.5], np.float32),
+            *(np.zeros(5, kind) for kind in (np.int32, np.uint32, np.int64, np.uint64, np.int32, np.uint32)),
+        ],
+        lambda a, *rest: {
+            1: [0, 2**31 - 1, -(2**31), -2, 3],
+            2: [0, 2**32 - 1, 0, 0, 3],
+            3: [-(2**63), 2**63 - 1, -(2**63), -2, 3],
+            4: np.array([2**63, 2**64 - 1, 0, 0, 3], np.uint64),
+            5: [-(2**31), 2**31 - 1, -(2**31), -2, 3],
+            6: [2**31, 2**32 - 1, 0, 0, 3],
+        },
+        block=5,
+    ),
     elementwise(
         "fp8 conversions",
         "const float* a, unsigned char* e4, unsigned char* e5, float* back",

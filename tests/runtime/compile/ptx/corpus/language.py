@@ -68,6 +68,41 @@ CASES = [
         lambda a, o: {1: np.where(a & 1, a + np.arange(32), a * np.arange(32))},
     ),
     _case(
+        "tables of functions",
+        "struct V { int a[5]; };\ntypedef V (*op)(V, int);\n"
+        "__device__ V bump(V v, int i) { v.a[i]++; return v; }\n__device__ V fill(V v, int i) { v.a[i] = 100; return v; }\n"
+        "__device__ op table[2] = {bump, fill};\n__constant__ op other[2] = {fill, bump};\n"
+        'extern "C" __global__ void k(int* o) { int t = threadIdx.x; V v = {{1, 2, 3, 4, 5}}; v = table[t % 2](v, t % 5);'
+        " v = other[t % 2](v, 0); int s = 0; for (int i = 0; i < 5; i++) s += v.a[i]; o[t] = s; }\n",
+        lambda: [np.zeros(32, np.int32)],
+        lambda o: {0: [_table_sum(t) for t in range(32)]},
+    ),
+    _case(
+        "virtual methods",
+        "struct Shape { float x; __device__ Shape(float v) : x(v) {} __device__ virtual float area() const = 0; };\n"
+        "struct Square : Shape { __device__ Square(float v) : Shape(v) {} __device__ float area() const override { return x * x; } };\n"
+        "struct Disc : Shape { __device__ Disc(float v) : Shape(v) {} __device__ float area() const override { return 3 * x * x; } };\n"
+        'extern "C" __global__ void k(const float* a, float* o) { int t = threadIdx.x; Square q(a[t]); Disc c(a[t]);'
+        " const Shape* s = t & 1 ? (const Shape*)&q : (const Shape*)&c; o[t] = s->area(); }\n",
+        lambda: [floats(32), np.zeros(32, np.float32)],
+        lambda a, o: {1: a.astype(np.float64) ** 2 * np.where(np.arange(32) & 1, 1, 3)},
+        rtol=1e-6,
+    ),
+    _case(
+        "variables of functions that are not inlined",
+        "__device__ __noinline__ void add(int* p, int v) { *p += v; }\n"
+        "__device__ __noinline__ int pick(const int* a, int i) { int h[16]; for (int j = 0; j < 16; j++) h[j] = a[j] + i; add(h + (i & 15), 5); return h[i * 7 & 15]; }\n"
+        "__device__ int deep(int n, const int* last) { int own[2] = {last[0] + n, last[1] * 2}; return n ? deep(n - 1, own) : own[0] + own[1]; }\n"
+        'extern "C" __global__ void k(const int* a, int* o) { int i = threadIdx.x; int first[2] = {i, 1}; o[i] = pick(a, i) + deep(i % 5, first); }\n',
+        lambda: [ints(32), np.zeros(32, np.int32)],
+        lambda a, o: {
+            1: [
+                a[i * 7 & 15] + i + (5 if i * 7 & 15 == i & 15 else 0) + i + sum(range(i % 5 + 1)) + 2 ** (i % 5 + 1)
+                for i in range(32)
+            ]
+        },
+    ),
+    _case(
         "local array with run-time index",
         'extern "C" __global__ void k(const int* a, int* o) { int s[16]; int i = threadIdx.x;'
         " for (int j = 0; j < 16; j++) s[j ^ (i & 15)] = a[i] + j; __syncthreads(); o[i] = s[a[i] & 15] - s[3]; }\n",
@@ -116,12 +151,32 @@ CASES = [
         lambda o: {0: np.ones(32)},
     ),
     _case(
+        "scan that looks back through volatile flags",
+        'extern "C" __global__ void k(const int* a, int* o, volatile int* flag, volatile int* part, volatile int* all) {'
+        " int b = blockIdx.x, sum = a[b], before = 0; part[b] = sum; __threadfence(); flag[b] = 1;"
+        " for (int p = b - 1; p >= 0; p--) { int f; while ((f = flag[p]) == 0) {} __threadfence();"
+        " if (f == 2) { before += all[p]; break; } before += part[p]; }"
+        " all[b] = before + sum; __threadfence(); flag[b] = 2; o[b] = before + sum; }\n",
+        lambda: [ints(16), *(np.zeros(16, np.int32) for _ in range(4))],
+        lambda a, *rest: {1: np.cumsum(a)},
+        grid=16,
+        block=1,
+        outputs=(1, 3, 4),
+    ),
+    _case(
         "device memory from malloc",
         'extern "C" __global__ void k(int* o) { int* p = (int*)malloc(16); if (p) free(p); o[threadIdx.x] = p != nullptr; }\n',
         lambda: [np.zeros(32, np.int32)],
         lambda o: {0: np.ones(32)},
     ),
 ]
+
+
+def _table_sum(t: int) -> int:
+    row = [1, 2, 3, 4, 5]
+    row[t % 5] = 100 if t % 2 else row[t % 5] + 1
+    row[0] = row[0] + 1 if t % 2 else 100
+    return sum(row)
 
 
 def _collatz(x: int) -> int:

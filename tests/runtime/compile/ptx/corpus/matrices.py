@@ -43,6 +43,57 @@ asm volatile("cp.async.commit_group;"); asm volatile("cp.async.wait_group 0;");
 __syncthreads();
 o[t] = s[127 - t]; o[t + 32] = s[t];"""
 
+BARRIER_COPY = """
+__shared__ cuda::barrier<cuda::thread_scope_block> bar; __shared__ float s[64]; auto block = cg::this_thread_block();
+if (t == 0) init(&bar, 64); __syncthreads();
+for (int i = 0; i < 3; i++) { cuda::memcpy_async(block, s, a + i * 64, sizeof(s), bar); bar.arrive_and_wait(); o[i * 64 + t] = s[63 - t]; bar.arrive_and_wait(); }"""
+
+PIPELINE = """
+__shared__ float s[2][64]; __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state; auto block = cg::this_thread_block();
+auto pipe = cuda::make_pipeline(block, &state);
+for (int i = 0, f = 0; i < 3; i++) {
+  for (; f < 3 && f < i + 2; f++) { pipe.producer_acquire(); cuda::memcpy_async(block, s[f % 2], a + f * 64, 256, pipe); pipe.producer_commit(); }
+  pipe.consumer_wait(); o[i * 64 + t] = s[i % 2][63 - t]; pipe.consumer_release(); }"""
+
+BARRIER_BY_HAND = """
+__shared__ unsigned long long bar; __shared__ float s[64]; unsigned at = (unsigned)__cvta_generic_to_shared(&bar), to = (unsigned)__cvta_generic_to_shared(s + t);
+if (t == 0) asm volatile("mbarrier.init.shared.b64 [%0], 64;" :: "r"(at)); __syncthreads();
+asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + t));
+asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(at));
+int done = 0; while (!done) asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.b32 %0, 1, 0, p; }" : "=r"(done) : "r"(at) : "memory");
+o[t] = s[63 - t];"""
+
+
+def _copied(name, body):  # type: ignore[no-untyped-def]
+    head = "#include <cuda/barrier>\n#include <cuda/pipeline>\n#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;"
+    return Case(
+        name,
+        kernel("const float* a, float* o", body, head),
+        lambda: [floats(192), np.zeros(192, np.float32)],
+        lambda a, o: {1: a.reshape(3, 64)[:, ::-1].ravel()},
+        block=64,
+    )
+
+
+def _bytes_product(ctype, dtype, m, n, k):  # type: ignore[no-untyped-def]
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max + 1
+    return Case(
+        f"wmma {m}x{n}x{k} of {ctype}",
+        kernel(
+            f"const {ctype}* a, const {ctype}* b, int* c",
+            f"wmma::fragment<wmma::matrix_a, {m}, {n}, {k}, {ctype}, wmma::row_major> fa; wmma::fragment<wmma::matrix_b, {m}, {n}, {k}, {ctype}, wmma::col_major> fb;"
+            f" wmma::fragment<wmma::accumulator, {m}, {n}, {k}, int> fc; wmma::fill_fragment(fc, 3);"
+            f" wmma::load_matrix_sync(fa, a, {k}); wmma::load_matrix_sync(fb, b, {k}); wmma::mma_sync(fc, fa, fb, fc); wmma::store_matrix_sync(c, fc, {n}, wmma::mem_row_major);",
+            "#include <mma.h>\nusing namespace nvcuda;",
+        ),
+        lambda: [
+            rng(1).integers(low, high, (m, k), dtype=dtype),
+            rng(2).integers(low, high, (n, k), dtype=dtype),
+            np.zeros((m, n), np.int32),
+        ],
+        lambda a, b, c: {2: 3 + a.astype(np.int32) @ b.astype(np.int32).T},
+    )
+
 
 def _mma(dtype, name, ptx):  # type: ignore[no-untyped-def]
     ctype = "__half" if ptx == "f16" else "__nv_bfloat16"
@@ -98,6 +149,18 @@ CASES = [
         lambda: [floats(128), np.zeros(64, np.float32)],
         lambda a, o: {1: np.concatenate([a[127:95:-1], a[:32]])},
     ),
+    _copied("asynchronous copies that arrive at a barrier", BARRIER_COPY),
+    _copied("asynchronous copies in a pipeline", PIPELINE),
+    Case(
+        "asynchronous copy that counts as an arrival",
+        kernel("const float* a, float* o", BARRIER_BY_HAND),
+        lambda: [floats(64), np.zeros(64, np.float32)],
+        lambda a, o: {1: a[::-1]},
+        block=64,
+    ),
+    _bytes_product("signed char", np.int8, 16, 16, 16),
+    _bytes_product("unsigned char", np.uint8, 32, 8, 16),
+    _bytes_product("signed char", np.int8, 8, 32, 16),
     *(
         Case(
             f"wmma {m}x{n}x{k}, {accumulator} sums",

@@ -9,6 +9,22 @@ from tests.runtime.compile.ptx.harness import Bug, floats, ints
 
 BUGS = [
     Bug(
+        "asynchronous copy that others read without a barrier",
+        kernel(
+            "const float* a, float* o",
+            "__shared__ float s[64];",
+            "__pipeline_memcpy_async(s + t, a + t, 4); // bug",
+            "__pipeline_commit(); __pipeline_wait_prior(0);",
+            "o[t] = s[63 - t];",
+            head="#include <cuda_pipeline.h>",
+        ),
+        "race",
+        "bug",
+        two(64),
+        block=64,
+        also=frozenset(("uninitialised",)),
+    ),
+    Bug(
         "missing barrier",
         kernel(
             "const float* a, float* o",
