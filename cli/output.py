@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +10,9 @@ from typing import IO, Any
 
 from kgrun.cli import timeout
 from kgrun.cli.boundary import Finished, all_errors, print_error, to_json_text, write_stdout
+from kgrun.graphs import whole_files
 from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.graphs.records import dataclass
-from kgrun.graphs.termination import unwound
 
 Document = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -85,44 +83,15 @@ def failure_fields(error: KgrunError) -> Document:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of `path` once it is complete; nothing is left of it on failure.
-
-    Raises UsageError where the file cannot be written.
-    """
-    if path.exists() and not path.is_file():  # /dev/stdout, a pipe: cannot be replaced, only written to
-        with _write_errors(path), path.open("wb") as target:
+    """As `graphs.whole_files.replacing`; UsageError KG258 where the file cannot be written."""
+    try:
+        with whole_files.replacing(path) as target:
             yield target
-        return
-    final = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
-    with unwound():
-        with _write_errors(path):
-            handle, name = tempfile.mkstemp(prefix=f".{final.name[:100]}.", suffix=".tmp", dir=final.parent)
-        try:
-            with _write_errors(path):
-                with os.fdopen(handle, "wb") as target:
-                    yield target
-                os.chmod(name, 0o666 & ~_umask())
-                os.replace(name, final)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}", code="KG258") from None
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole UTF-8 file, or nothing."""
     with replacing(path) as target:
         target.write(text.encode("utf-8", "backslashreplace"))
-
-
-@contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}", code="KG258") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

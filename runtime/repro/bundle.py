@@ -19,6 +19,7 @@ from kgrun.graphs.data_save import instead_of
 from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.graphs.records import dataclass
 from kgrun.graphs.termination import unwound
+from kgrun.graphs.whole_files import umask
 from kgrun.runtime.program import Launch
 from kgrun.runtime.repro.arrays import LIMIT_BYTES, Array, Stored, store_arrays
 from kgrun.runtime.repro.folder import check_folder
@@ -85,7 +86,7 @@ def write_bundle(folder: Path, case: Case) -> Bundle:
     try:
         with instead_of(staging, folder):
             words, notes = _fill(staging, case)
-        os.chmod(staging, 0o777 & ~_umask())
+        os.chmod(staging, 0o777 & ~umask())
         if folder.is_dir():
             folder.rmdir()
         os.rename(staging, folder)
@@ -213,9 +214,3 @@ def _readme(case: Case, words: Sequence[str], notes: Sequence[str]) -> str:
 
 def _save_json(path: Path, document: Mapping[str, Any]) -> None:
     save_bytes(path, (json.dumps(document, indent=1, allow_nan=False, default=str) + "\n").encode())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
