@@ -46,6 +46,7 @@ class Case:
         arch: architecture that kernels were compiled for; None leaves cubins out.
         files: further files to keep, by their name in the bundle.
         outputs: what the run made, to compare with.
+        notes: what else whoever runs it again should know.
     """
 
     bound: BoundGraph
@@ -58,6 +59,7 @@ class Case:
     arch: str | None = None
     files: Mapping[str, Path] = field(default_factory=dict)
     outputs: Mapping[str, Array] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def write_bundle(folder: Path, case: Case) -> Bundle:
 
 def _fill(staging: Path, case: Case) -> tuple[list[str], list[str]]:
     """Write all files; the words after `kgrun execute` with places seen from the bundle, and notes."""
-    notes: list[str] = []
+    notes = list(case.notes)
     nodes = kept_nodes(case.bound, case.node)
     stored = _write_graph(staging, case, nodes)
     if len(nodes) < len(case.bound.nodes):
