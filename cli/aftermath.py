@@ -210,7 +210,7 @@ class Aftermath:
             seed=int(settings.get("seed") or 0),
             node=node if isinstance(node, str) else None,
             options=options,
-            error=None if error is None else {"schema_version": 1, "ok": False, "error": error.to_json()},
+            error=None if error is None else boundary.error_document(error),
             command=self.words,
             arch=_arch(str(settings.get("device"))),
             files=files,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kgrun.cli import timeout
-from kgrun.cli.boundary import Finished, all_errors, print_error, to_json_text, write_stdout
+from kgrun.cli.boundary import SCHEMA_VERSION, Finished, failure_fields, print_error, to_json_text, write_stdout
 from kgrun.graphs import whole_files
 from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.graphs.records import dataclass
@@ -55,7 +55,7 @@ class Output:
             self._write_csv(rows())
         if self.json:
             failure = failure_fields(error) if error else {}
-            write_stdout(to_json_text({"schema_version": 1, "ok": error is None} | failure | document()))
+            write_stdout(to_json_text({"schema_version": SCHEMA_VERSION, "ok": error is None} | failure | document()))
         elif not self.quiet and self.csv != "-":
             from kgrun.cli.render.table import show
 
@@ -73,12 +73,6 @@ class Output:
             write_stdout(to_csv(rows))
         elif self.csv is not None:
             write_text(Path(self.csv), to_csv(rows))
-
-
-def failure_fields(error: KgrunError) -> Document:
-    """The members that a failed document has besides its results."""
-    rows = [each.to_json() for each in all_errors(error)]
-    return {"error": rows[0], "errors": rows}
 
 
 @contextmanager
