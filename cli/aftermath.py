@@ -35,6 +35,9 @@ _OPTION_OF = {
     "device": "--device",
     "memory": "--memory",
     "memory_limit": "--memory-limit",
+    "host_memory_limit": "--host-memory-limit",
+    "pool_unit": "--pool-unit",
+    "offload": "--offload",
     "planner": "--planner",
     "time_limit": "--planner-time",
     "seed": "--seed",
@@ -50,6 +53,7 @@ _FLAG_OF = {
     "allow_empty": "--allow-empty",
     "allow_skip": "--allow-skip",
     "sync_each": "--sync-each",
+    "reuse_outputs": "--reuse-outputs",
 }
 
 
@@ -64,6 +68,7 @@ class Work(Protocol):
     settings: dict[str, Any]
     loop: dict[str, Any]
     expectation: Any
+    nodes: Any
 
     def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]: ...
     def run(
@@ -187,17 +192,17 @@ class Aftermath:
         from kgrun.graphs.bind.given import bind_given
         from kgrun.runtime.repro import Case, write_bundle
 
-        settings, wanted = self.work.settings, self.work.expectation
+        settings = self.work.settings
         dims, empty = settings.get("dims") or {}, bool(settings.get("allow_empty"))
-        options, files = [*_options(settings), *_options(self.work.loop)], {}
-        exit = None if error is None else error.exit
-        if exit == CheckFailed.exit and wanted.file is not None:
-            files = {f"expected{Path(wanted.file).suffix}": Path(wanted.file)}
-            options += ["--expected", f"./{next(iter(files))}", "--rtol", str(wanted.rtol), "--atol", str(wanted.atol)]
-            options += ["--equal-nan"] if wanted.equal_nan else []
-        if exit == TimeoutExpired.exit and self.timeout is not None:
-            options += ["--timeout", f"{self.timeout:g}"]
+        options = [*_options(settings), *_options(self.work.loop)]
         node = None if error is None else error.details.get("node")
+        files: dict[str, Path] = {}
+        notes: list[str] = []
+        if isinstance(error, CheckFailed):
+            judged, files, notes = _held_against(self.work, whole=node is None)
+            options += judged
+        if isinstance(error, TimeoutExpired) and self.timeout is not None:
+            options += ["--timeout", f"{self.timeout:g}"]
         bound = bind_given(graph, dims, self.given, allow_empty=empty)
         case = Case(
             bound=bound,
@@ -205,11 +210,12 @@ class Aftermath:
             seed=int(settings.get("seed") or 0),
             node=node if isinstance(node, str) else None,
             options=options,
-            error=None if error is None else {"schema_version": 1, "ok": False, "error": error.to_json()},
+            error=None if error is None else boundary.error_document(error),
             command=self.words,
             arch=_arch(str(settings.get("device"))),
             files=files,
             outputs=outputs or {},
+            notes=notes,
         )
         return write_bundle(folder, case)
 
@@ -275,9 +281,38 @@ def _options(arguments: Mapping[str, Any]) -> list[str]:
             words += ["--check", ",".join(value)]
         if name in _FLAG_OF and value:
             words.append(_FLAG_OF[name])
+        elif name == "graph_replay" and not value:
+            words.append("--no-graph")
         elif name in _OPTION_OF and value is not None:
             words += [_OPTION_OF[name], str(value)]
     return words
+
+
+def _held_against(work: Work, *, whole: bool) -> tuple[list[str], dict[str, Path], list[str]]:
+    """What the results were held against: words, files to keep by the names that the words give them, and notes.
+
+    Expected outputs are those of the `whole` graph; one that is cut has others.
+    """
+    words: list[str] = []
+    files: dict[str, Path] = {}
+    notes: list[str] = []
+    if whole and work.expectation.file is not None:
+        name = f"expected{Path(work.expectation.file).suffix}"
+        files[name] = Path(work.expectation.file)
+        words += ["--expected", f"./{name}"]
+    reference = work.nodes.reference if work.nodes is not None else None
+    if reference == "cpu":
+        words += ["--compare-with", "cpu"]
+    elif reference == "onnxruntime":
+        notes.append("ONNX Runtime, which the results were compared with, runs the model and not this graph")
+    elif reference is not None:
+        name = f"reference{Path(reference).suffix}"
+        files[name] = Path(reference)
+        words += ["--compare-with", f"./{name}"]
+    if words:
+        words += ["--rtol", str(work.expectation.rtol), "--atol", str(work.expectation.atol)]
+        words += ["--equal-nan"] if work.expectation.equal_nan else []
+    return words, files, notes
 
 
 def _arch(device: str) -> str | None:

@@ -168,10 +168,15 @@ def all_errors(error: KgrunError) -> list[KgrunError]:
     return [error, *(inner for other in error.others for inner in all_errors(other))]
 
 
-def error_document(error: KgrunError) -> dict[str, object]:
-    """The JSON document of a failure."""
+def failure_fields(error: KgrunError) -> dict[str, object]:
+    """The members that the document of a failure has besides results."""
     rows = [each.to_json() for each in all_errors(error)]
-    return {"schema_version": SCHEMA_VERSION, "ok": False, "error": rows[0], "errors": rows}
+    return {"error": rows[0], "errors": rows}
+
+
+def error_document(error: KgrunError) -> dict[str, object]:
+    """The JSON document of a failure without results."""
+    return {"schema_version": SCHEMA_VERSION, "ok": False} | failure_fields(error)
 
 
 def print_error(error: KgrunError) -> None:

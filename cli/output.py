@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from kgrun.cli import timeout
-from kgrun.cli.boundary import Finished, all_errors, print_error, to_json_text, write_stdout
+from kgrun.cli.boundary import SCHEMA_VERSION, Finished, failure_fields, print_error, to_json_text, write_stdout
+from kgrun.graphs import whole_files
 from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.graphs.records import dataclass
-from kgrun.graphs.termination import unwound
 
 Document = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -57,7 +55,7 @@ class Output:
             self._write_csv(rows())
         if self.json:
             failure = failure_fields(error) if error else {}
-            write_stdout(to_json_text({"schema_version": 1, "ok": error is None} | failure | document()))
+            write_stdout(to_json_text({"schema_version": SCHEMA_VERSION, "ok": error is None} | failure | document()))
         elif not self.quiet and self.csv != "-":
             from kgrun.cli.render.table import show
 
@@ -77,52 +75,17 @@ class Output:
             write_text(Path(self.csv), to_csv(rows))
 
 
-def failure_fields(error: KgrunError) -> Document:
-    """The members that a failed document has besides its results."""
-    rows = [each.to_json() for each in all_errors(error)]
-    return {"error": rows[0], "errors": rows}
-
-
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of `path` once it is complete; nothing is left of it on failure.
-
-    Raises UsageError where the file cannot be written.
-    """
-    if path.exists() and not path.is_file():  # /dev/stdout, a pipe: cannot be replaced, only written to
-        with _write_errors(path), path.open("wb") as target:
+    """As `graphs.whole_files.replacing`; UsageError KG258 where the file cannot be written."""
+    try:
+        with whole_files.replacing(path) as target:
             yield target
-        return
-    final = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
-    with unwound():
-        with _write_errors(path):
-            handle, name = tempfile.mkstemp(prefix=f".{final.name[:100]}.", suffix=".tmp", dir=final.parent)
-        try:
-            with _write_errors(path):
-                with os.fdopen(handle, "wb") as target:
-                    yield target
-                os.chmod(name, 0o666 & ~_umask())
-                os.replace(name, final)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}", code="KG258") from None
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole UTF-8 file, or nothing."""
     with replacing(path) as target:
         target.write(text.encode("utf-8", "backslashreplace"))
-
-
-@contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}", code="KG258") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

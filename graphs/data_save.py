@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +18,7 @@ from kgrun.graphs.data_arrays import Array
 from kgrun.graphs.data_stored import SAFETENSORS, StoredArray
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.errors import UsageError
-from kgrun.graphs.termination import unwound
+from kgrun.graphs.whole_files import replacing
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]|^\.+")
 _MAX_STEM = 200
@@ -129,32 +126,9 @@ def instead_of(staging: Path, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file beside `path` that takes its place when all went well; a device or a pipe gets its bytes then."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        try:
-            with tempfile.TemporaryFile() as whole:  # numpy and zipfile want to know where they are
-                yield whole
-                whole.seek(0)
-                with path.open("wb") as target:
-                    shutil.copyfileobj(whole, target)
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror or error}", code="KG270") from None
-        return
-    final = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
-    with unwound():
-        part: Path | None = None
-        try:
-            with tempfile.NamedTemporaryFile(dir=final.parent, prefix=".kgrun-", delete=False) as file:
-                part = Path(file.name)
-                yield file
-            # NamedTemporaryFile makes private files; give what open() would have given.
-            mask = os.umask(0)
-            os.umask(mask)
-            part.chmod(0o666 & ~mask)
-            part.replace(final)
-        except BaseException as error:
-            if part is not None:
-                part.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise UsageError(f"{path} cannot be written: {error.strerror or error}", code="KG270") from None
-            raise
+    """As `replacing`; UsageError KG270 where the file cannot be written."""
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}", code="KG270") from None

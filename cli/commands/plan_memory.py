@@ -178,5 +178,5 @@ def show_plan(
             | (stream_rows(program) if streams else {})
         ),
         report=report,
-        rows=lambda: documents.tensor_rows(program, plan),
+        rows=lambda: documents.tensor_rows(plan),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.cli.render.schema_parts import BOOLEAN, COUNT, NUMBER, STRING, Schema, maybe, record, rows
 from kgrun.cli.render.table import Table
+from kgrun.cli.render.text import figure_text
 
 if TYPE_CHECKING:
     from kgrun.runtime.report import Divergence, NodeDifference
@@ -41,14 +42,10 @@ def _badness(row: NodeDifference) -> tuple[bool, float]:
 def _cells(row: NodeDifference, first: NodeDifference | None) -> tuple[str, ...]:
     result = "equal" if row.ok else "DIFFERS FIRST" if row is first else "DIFFERS"
     return (
-        row.node, row.op, row.tensor, result, f"{row.mismatched:,} of {row.size:,}", _figure(row.excess),
-        _figure(row.max_abs), _figure(row.max_rel), "-" if row.max_ulp is None else f"{row.max_ulp:,}", f"{row.nan:,}",
-        f"{row.wanted_nan:,}",
+        row.node, row.op, row.tensor, result, f"{row.mismatched:,} of {row.size:,}", figure_text(row.excess),
+        figure_text(row.max_abs), figure_text(row.max_rel), "-" if row.max_ulp is None else f"{row.max_ulp:,}",
+        f"{row.nan:,}", f"{row.wanted_nan:,}",
     )  # fmt: skip
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
 
 
 def divergence_row(found: Divergence) -> dict[str, Any]:

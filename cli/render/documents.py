@@ -70,7 +70,7 @@ def memory_row(program: Program, plan: MemoryPlan) -> Row:
     } | pool_member(plan)
 
 
-def tensor_rows(program: Program, plan: MemoryPlan) -> list[Row]:
+def tensor_rows(plan: MemoryPlan) -> list[Row]:
     """A row for each tensor or workspace that has bytes of its own; offsets count from its region's start."""
     return [
         {
@@ -127,7 +127,7 @@ def plan_document(program: Program, plan: MemoryPlan) -> Row:
         "target": program.target,
         "memory": memory_row(program, plan),
         "steps": [{"name": s.name, "op": s.op, "stream": s.stream} for s in program.steps],
-        "tensors": tensor_rows(program, plan),
+        "tensors": tensor_rows(plan),
         "aliases": alias_rows(program),
         "inplace": decision_rows(program),
         "offload": offload_row(program),

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kgrun.runtime.report import RunReport
 
 Row = dict[str, Any]
-_MOST_KERNELS = 20
 
 
 def rank_sections(report: RunReport) -> Iterator[Table | str]:

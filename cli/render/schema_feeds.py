@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
-from kgrun.cli.render.schema_parts import BOOLEAN, COUNT, STRING, Schema, maybe, record, rows
-
-
-def _said(schema: Schema, text: str) -> Schema:
-    return schema | {"description": text}
-
+from kgrun.cli.render.schema_parts import BOOLEAN, COUNT, STRING, Schema, described, maybe, record, rows
 
 QUEUE = record(
     {
         "name": STRING,
-        "source": _said(STRING, "where the data came from"),
-        "batches": _said(COUNT, "taken by the runs that counted"),
-        "nbytes": _said(COUNT, "of one batch"),
-        "left": _said(maybe(COUNT), "batches still to come; null: not known, or no end"),
-        "waited_ns": _said(COUNT, "what the runs waited for batches, all together"),
-        "full_ns": _said(COUNT, "what the feeder waited for room"),
-        "filled_ns": _said(COUNT, "what the feeder copied on the host"),
-        "capacity": _said(COUNT, "batches held ahead of the run"),
-        "pinned": _said(maybe(BOOLEAN), "whether batches went through pinned memory; null: nothing is copied"),
+        "source": described(STRING, "where the data came from"),
+        "batches": described(COUNT, "taken by the runs that counted"),
+        "nbytes": described(COUNT, "of one batch"),
+        "left": described(maybe(COUNT), "batches still to come; null: not known, or no end"),
+        "waited_ns": described(COUNT, "what the runs waited for batches, all together"),
+        "full_ns": described(COUNT, "what the feeder waited for room"),
+        "filled_ns": described(COUNT, "what the feeder copied on the host"),
+        "capacity": described(COUNT, "batches held ahead of the run"),
+        "pinned": described(maybe(BOOLEAN), "whether batches went through pinned memory; null: nothing is copied"),
     }
 )
 EMBEDDING = record(
     {
-        "ids": _said(STRING, "the queue item that is looked up"),
-        "tables": _said(rows(STRING), "what it looks up in"),
-        "rows": _said(COUNT, "cached at once, of each table"),
-        "vocabulary": _said(COUNT, "rows of each table"),
+        "ids": described(STRING, "the queue item that is looked up"),
+        "tables": described(rows(STRING), "what it looks up in"),
+        "rows": described(COUNT, "cached at once, of each table"),
+        "vocabulary": described(COUNT, "rows of each table"),
         "batches": COUNT,
-        "lookups": _said(COUNT, "ids of all batches"),
-        "hits": _said(COUNT, "ids whose rows were cached"),
-        "outside": _said(COUNT, "ids that are no rows of the table"),
-        "loaded": _said(COUNT, "rows brought to the device"),
-        "evicted": _said(COUNT, "rows turned out of the cache"),
-        "written": _said(COUNT, "updated ones among them, brought home to the tables"),
+        "lookups": described(COUNT, "ids of all batches"),
+        "hits": described(COUNT, "ids whose rows were cached"),
+        "outside": described(COUNT, "ids that are no rows of the table"),
+        "loaded": described(COUNT, "rows brought to the device"),
+        "evicted": described(COUNT, "rows turned out of the cache"),
+        "written": described(COUNT, "updated ones among them, brought home to the tables"),
         "loaded_bytes": COUNT,
         "written_bytes": COUNT,
-        "prepare_ns": _said(COUNT, "what the host took to look up and to have rows moved, all together"),
-        "lookup_ns": _said(COUNT, "what of it the host took to look up"),
-        "place_ns": _said(COUNT, "what the host took between two runs"),
-        "direct": _said(BOOLEAN, "whether the device reads and writes the tables itself, in pinned memory"),
-        "ahead": _said(COUNT, "batches whose rows were on their way while the run before them went on"),
+        "prepare_ns": described(COUNT, "what the host took to look up and to have rows moved, all together"),
+        "lookup_ns": described(COUNT, "what of it the host took to look up"),
+        "place_ns": described(COUNT, "what the host took between two runs"),
+        "direct": described(BOOLEAN, "whether the device reads and writes the tables itself, in pinned memory"),
+        "ahead": described(COUNT, "batches whose rows were on their way while the run before them went on"),
     }
 )
 FEEDS: dict[str, Schema] = {
-    "queues": _said(rows(QUEUE), "what each data queue did"),
-    "embeddings": _said(rows(EMBEDDING), "what each embedding cache did"),
+    "queues": described(rows(QUEUE), "what each data queue did"),
+    "embeddings": described(rows(EMBEDDING), "what each embedding cache did"),
 }

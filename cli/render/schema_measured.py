@@ -10,6 +10,7 @@ from kgrun.cli.render.schema_parts import (
     NUMBER,
     STRING,
     Schema,
+    described,
     mapping,
     maybe,
     record,
@@ -18,25 +19,20 @@ from kgrun.cli.render.schema_parts import (
 )
 from kgrun.cli.render.schema_ranks import RANKS
 
-
-def _said(schema: Schema, text: str) -> Schema:
-    return schema | {"description": text}
-
-
 BALANCE = record(
     {
-        "kernels_ns": _said(COUNT, "sum of the kernels' medians, each looked at alone"),
-        "ramps_ns": _said(COUNT, "the part of it that the kernel before hides in a run"),
-        "between_ns": _said({"type": "integer"}, "what different kernels in a row take more than each repeated"),
-        "start_ns": _said(COUNT, "what a run takes before its first kernel"),
-        "expected_ns": _said(COUNT, "a run of the kernels in a row: kernels - ramps + between + start"),
-        "longest_chain_ns": _said(COUNT, "the same of the longest chain of kernels that wait for each other"),
-        "total_ns": _said(COUNT, "median of whole runs"),
-        "difference_ns": _said({"type": "integer"}, "total - expected"),
-        "difference": _said(
+        "kernels_ns": described(COUNT, "sum of the kernels' medians, each looked at alone"),
+        "ramps_ns": described(COUNT, "the part of it that the kernel before hides in a run"),
+        "between_ns": described({"type": "integer"}, "what different kernels in a row take more than each repeated"),
+        "start_ns": described(COUNT, "what a run takes before its first kernel"),
+        "expected_ns": described(COUNT, "a run of the kernels in a row: kernels - ramps + between + start"),
+        "longest_chain_ns": described(COUNT, "the same of the longest chain of kernels that wait for each other"),
+        "total_ns": described(COUNT, "median of whole runs"),
+        "difference_ns": described({"type": "integer"}, "total - expected"),
+        "difference": described(
             {"enum": ["gaps", "side by side", "instrumentation", "faster together"]}, "what the difference is"
         ),
-        "consistent": _said(BOOLEAN, "the run lies between longest chain and expected time, within 3 %"),
+        "consistent": described(BOOLEAN, "the run lies between longest chain and expected time, within 3 %"),
     }
 )
 GPU_STATE = record(
@@ -46,7 +42,7 @@ GPU_STATE = record(
         "max_sm_mhz": maybe(COUNT),
         "temperature_c": maybe(COUNT),
         "power_mw": maybe(COUNT),
-        "throttle": _said(rows(STRING), "what held the clocks down"),
+        "throttle": described(rows(STRING), "what held the clocks down"),
     }
 )
 COLD = record(
@@ -57,30 +53,30 @@ COLD = record(
     }
 )
 MEASURED: dict[str, Schema] = {
-    "cache": _said({"enum": ["hot", "cold"]}, "cold: emptied before everything that was timed"),
-    "issue_ns": _said(maybe(COUNT), "median time that the host took to start a run"),
-    "wall_ns": _said(COUNT, "by the host's clock, all whole runs with what lies between them"),
-    "floors_ns": _said(mapping(COUNT), "by method, what it says of a kernel that does nothing"),
-    "balance": _said(maybe(BALANCE), "how kernels and runs add up"),
-    "not_replayed": _said(maybe(STRING), "why kernels were launched one by one; null: they ran as one CUDA graph"),
-    "streams": _said(
+    "cache": described({"enum": ["hot", "cold"]}, "cold: emptied before everything that was timed"),
+    "issue_ns": described(maybe(COUNT), "median time that the host took to start a run"),
+    "wall_ns": described(COUNT, "by the host's clock, all whole runs with what lies between them"),
+    "floors_ns": described(mapping(COUNT), "by method, what it says of a kernel that does nothing"),
+    "balance": described(maybe(BALANCE), "how kernels and runs add up"),
+    "not_replayed": described(maybe(STRING), "why kernels were launched one by one; null: they ran as one CUDA graph"),
+    "streams": described(
         maybe(record({"chosen": COUNT, "tried": COUNT, "one_ns": COUNT, "many_ns": COUNT})),
         "with --streams auto: streams used and tried, medians of runs on one and on several",
     ),
-    "gpu_states": _said(rows(GPU_STATE), "what the sensors said before and after the measured runs"),
-    "roofline": _said(
+    "gpu_states": described(rows(GPU_STATE), "what the sensors said before and after the measured runs"),
+    "roofline": described(
         maybe(record({"bytes_per_s": COUNT, "flops_per_s": COUNT})),
         "peaks measured on this device: memory read and written in a copy, float32 multiply-adds",
     ),
-    "advice": _said(rows(record({"code": STRING, "message": STRING})), "what the numbers say to do next"),
+    "advice": described(rows(record({"code": STRING, "message": STRING})), "what the numbers say to do next"),
     **FEEDS,
     **RANKS,
 }
 TIMED: dict[str, Schema] = {
-    "floor_ns": _said(COUNT, "what the row's method says of a kernel that does nothing; 0: not measured"),
-    "overhead_bound": _said(BOOLEAN, "the median is below three floors"),
-    "memory_share": _said(maybe(NUMBER), "bytes a second, as a part of the roofline's"),
-    "compute_share": _said(maybe(NUMBER), "operations a second, as a part of the roofline's"),
+    "floor_ns": described(COUNT, "what the row's method says of a kernel that does nothing; 0: not measured"),
+    "overhead_bound": described(BOOLEAN, "the median is below three floors"),
+    "memory_share": described(maybe(NUMBER), "bytes a second, as a part of the roofline's"),
+    "compute_share": described(maybe(NUMBER), "operations a second, as a part of the roofline's"),
 }
 
 
@@ -93,11 +89,11 @@ def kernel_row() -> Schema:
         "grid": maybe(DIMS),
         "block": maybe(DIMS),
         "shared_bytes": maybe(COUNT),
-        "time_ns": _said(maybe(ref("stats")), "of the kernel looked at alone; null: not timed"),
-        "samples_ns": _said(rows(COUNT), "with --samples: every time taken"),
-        "method": _said(STRING, "how it was timed: graph of repeats, CUPTI, stream events, host clock, not timed"),
-        "flops": _said(maybe(COUNT), "operations of one run, as the operator or the graph states them"),
-        "nbytes": _said(maybe(COUNT), "bytes read and written by one run"),
+        "time_ns": described(maybe(ref("stats")), "of the kernel looked at alone; null: not timed"),
+        "samples_ns": described(rows(COUNT), "with --samples: every time taken"),
+        "method": described(STRING, "how it was timed: graph of repeats, CUPTI, stream events, host clock, not timed"),
+        "flops": described(maybe(COUNT), "operations of one run, as the operator or the graph states them"),
+        "nbytes": described(maybe(COUNT), "bytes read and written by one run"),
         "flops_per_s": maybe(COUNT),
         "bytes_per_s": maybe(COUNT),
     }

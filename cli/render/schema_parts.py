@@ -13,6 +13,11 @@ NUMBER: Schema = {"type": "number"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 
 
+def described(schema: Schema, text: str) -> Schema:
+    """`schema` with what it means."""
+    return schema | {"description": text}
+
+
 def maybe(schema: Schema) -> Schema:
     """`schema`, or null."""
     return {"anyOf": [schema, {"type": "null"}]}

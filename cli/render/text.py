@@ -58,6 +58,11 @@ def significant(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
+def figure_text(value: float | None) -> str:
+    """Three significant digits: `0.00123`, `1.2e+08`; `-` where unknown."""
+    return "-" if value is None else f"{value:.3g}"
+
+
 def rate_text(per_second: float | None, unit: str) -> str:
     """A rate with a decimal prefix: `4.24 TB/s`; `-` where unknown."""
     if per_second is None:

@@ -9,7 +9,7 @@ from kgrun.cli.render.documents import output_row, rate, timed_sum
 from kgrun.cli.render.feeds import feed_lines
 from kgrun.cli.render.measured import measured_lines, shares_text
 from kgrun.cli.render.table import Table
-from kgrun.cli.render.text import count_text, percent, rate_text, shape_text, time_text
+from kgrun.cli.render.text import count_text, figure_text, percent, rate_text, shape_text, time_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,18 +157,14 @@ def comparison_table(comparisons: tuple[Comparison, ...]) -> Table:
             each.name,
             "equal" if each.ok else "DIFFERS",
             f"{each.mismatched:,} of {each.size:,}",
-            _difference(each.max_abs),
-            _difference(each.max_rel),
+            figure_text(each.max_abs),
+            figure_text(each.max_rel),
             each.reason or "",
         )
         for each in comparisons
     ]
     columns = ("output", "result", ">outside tolerance", ">max abs", ">max rel", "reason")
     return Table("Expected", columns, rows, rest="outputs")
-
-
-def _difference(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
 
 
 def kernel_rows(report: RunReport) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from kgrun.graphs.data_save import file_name, save_bytes, save_npz, save_safeten
 from kgrun.graphs.data_stored import stored_keys
 from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.importers.launch_list import LaunchList, TensorRow, launch_list_graph, read_launch_list
+from kgrun.graphs.importers.reading import source_bytes
 from kgrun.graphs.schema.graph import SCHEMA_ID
 
 SOURCE = "kernels.cu"
@@ -28,7 +29,7 @@ def write_launch_folder(folder: Path, graph: Path) -> list[Path]:
         UsageError: KG270 when a file cannot be written.
     """
     found = read_launch_list(folder / "graph.json")
-    code = _read(folder / SOURCE)
+    code = source_bytes(folder / SOURCE)
     _check_kernels(found, code.decode("utf-8", "replace"), folder / SOURCE)
     stem = file_name(graph.stem)  # names of files become part of paths and references: nothing may be special there
     beside = {kind: graph.with_name(f"{stem}.{kind}") for kind in ("cu", "safetensors", "inputs.npz", "expected.npz")}
@@ -85,10 +86,3 @@ def _check_kernels(found: LaunchList, code: str, path: Path) -> None:
             known = re.findall(r"__global__[^;{}]*?(\w+)\s*\([^)]*\)\s*[;{]", code)
             message = f"no kernel {launch.kernel!r} in {path.name}"
             raise GraphError(message, code="KG380", where=str(path), help=did_you_mean(launch.kernel, set(known)))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise GraphError(f"cannot be read: {error.strerror}", code="KG380", where=str(path)) from None

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kgrun.graphs.dtypes import DTypeName
 from kgrun.graphs.errors import GraphError, did_you_mean
+from kgrun.graphs.importers.reading import source_bytes
 from kgrun.graphs.load.document import Document
 from kgrun.graphs.load.json_text import read_json
 from kgrun.graphs.load.source import decode
@@ -67,11 +68,7 @@ def read_launch_list(path: Path) -> LaunchList:
         GraphError: KG30x for what is no strict JSON; KG380 for another kind of JSON, a tensor that is named twice or
             not at all; with the place of what is wrong.
     """
-    try:
-        text = decode(path.read_bytes(), str(path))
-    except OSError as error:
-        raise GraphError(f"cannot be read: {error.strerror}", code="KG380", where=str(path)) from None
-    document = read_json(text, str(path))
+    document = read_json(decode(source_bytes(path), str(path)), str(path))
     try:
         found = LaunchList.model_validate(document.value)
     except ValidationError as error:

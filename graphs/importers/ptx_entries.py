@@ -7,7 +7,7 @@ import re
 from kgrun.graphs.records import dataclass
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(([^)]*)\)([^{]*)\{")
+_ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(([^)]*)\)[^{]*\{")
 _PARAM = re.compile(
     r"\.param\s+(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+(?P<pointer>\.ptr\b(?:\s+\.\w+)?(?:\s+\.align\s+\d+)?\s+)?"
     r"(?P<name>[\w$%.]+)\s*(?:\[(?P<count>\d+)\])?"
@@ -41,11 +41,10 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A kernel: its parameters in order, and the block that it requires (0: none)."""
+    """A kernel: its parameters in order."""
 
     name: str
     params: tuple[Param, ...]
-    required_threads: int
 
 
 def ptx_target(text: str) -> str:
@@ -60,11 +59,7 @@ def ptx_entries(text: str) -> dict[str, Entry]:
     found = {}
     for match in _ENTRY.finditer(text):
         body = text[match.end() : _end_of_body(text, match.end())]
-        limit = re.search(r"\.reqntid\s+([\d,\s]+)", match[3])
-        threads = 1 if limit else 0
-        for count in re.findall(r"\d+", limit[1]) if limit else ():
-            threads *= int(count)
-        found[match[1]] = Entry(match[1], _params(match[2], body), threads)
+        found[match[1]] = Entry(match[1], _params(match[2], body))
     return found
 
 

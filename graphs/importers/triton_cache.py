@@ -13,6 +13,7 @@ from typing import Any
 from kgrun.graphs.cubin import read_cubin
 from kgrun.graphs.errors import GraphError, Place
 from kgrun.graphs.importers.ptx_entries import Entry, Param, ptx_entries, ptx_target
+from kgrun.graphs.importers.reading import source_bytes
 from kgrun.graphs.importers.triton_ir import IrArgument, ir_arguments
 from kgrun.graphs.load.document import Document
 from kgrun.graphs.load.json_text import read_json
@@ -73,16 +74,16 @@ def read_kernel(path: Path) -> TritonKernel:
         GraphError: KG30x for what is no strict JSON; KG380 for metadata of another kind, another vendor's kernel, or
             code that does not hold the kernel; with the place.
     """
-    document = read_json(decode(_bytes(path), str(path)), str(path))
+    document = read_json(decode(source_bytes(path), str(path)), str(path))
     meta = _Metadata(document, path)
     name = meta.text("name")
     warp = meta.target.get("warp_size", 32)
     threads = meta.count("num_warps") * (warp if isinstance(warp, int) else 32)
     cubin, ptx = (path.with_suffix(ending) for ending in (".cubin", ".ptx"))
     ir = path.with_suffix(".ttir")
-    text = decode(_bytes(ptx), str(ptx)) if ptx.is_file() else ""
+    text = decode(source_bytes(ptx), str(ptx)) if ptx.is_file() else ""
     entry = _entry(name, text, ptx, cubin)
-    typed = ir_arguments(decode(_bytes(ir), str(ir)), name) if ir.is_file() else None
+    typed = ir_arguments(decode(source_bytes(ir), str(ir)), name) if ir.is_file() else None
     sizes = tuple(meta.count(key) for key in _SCRATCH if key in meta.value)
     behind = len(entry.params) - len(typed) if typed is not None else len(sizes)
     if not 0 <= behind <= len(_SCRATCH) or behind > len(entry.params):
@@ -152,18 +153,11 @@ def _entry(name: str, text: str, ptx: Path, cubin: Path) -> Entry:
         if name not in entries:
             raise GraphError(f"no kernel {name!r} in {ptx.name}", code="KG380", where=str(ptx))
         return entries[name]
-    facts = read_cubin(_bytes(cubin)).get(name)
+    facts = read_cubin(source_bytes(cubin)).get(name)
     if facts is None or facts.parameters is None:
         raise GraphError(f"{cubin.name} says nothing of a kernel {name!r}", code="KG380", where=str(cubin))
     params = (
         Param(f"b{8 * row.size}", row.size, pointer=row.size == 8, reads=row.size == 8, writes=row.size == 8, element=0)
         for row in facts.parameters
     )
-    return Entry(name, tuple(params), 0)
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise GraphError(f"cannot be read: {error.strerror}", code="KG380", where=str(path)) from None
+    return Entry(name, tuple(params))

@@ -13,6 +13,7 @@ from typing import Any
 
 from kgrun.graphs.data_save import file_name, save_bytes
 from kgrun.graphs.errors import GraphError
+from kgrun.graphs.importers.reading import source_bytes
 from kgrun.graphs.importers.triton_cache import TritonKernel, metadata_files, read_kernel
 from kgrun.graphs.importers.triton_ir import IrArgument
 from kgrun.graphs.schema.graph import SCHEMA_ID
@@ -40,7 +41,7 @@ def write_triton_cache(folder: Path, graph: Path) -> list[Path]:
         name = _free_name(kernel.name, taken)
         for source, ending in ((kernel.cubin, "cubin"), (kernel.ptx, "ptx")):
             if source is not None:
-                save_bytes(graph.with_name(f"{stem}.{file_name(name)}.{ending}"), source.read_bytes())
+                save_bytes(graph.with_name(f"{stem}.{file_name(name)}.{ending}"), source_bytes(source))
         _add(document, kernel, name, f"{stem}.{file_name(name)}")
     text = json.dumps({"$schema": SCHEMA_ID, **document}, indent=1, ensure_ascii=True, allow_nan=False)
     save_bytes(graph, (text + "\n").encode())

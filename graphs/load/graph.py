@@ -29,7 +29,7 @@ def load_graph(source: str | Path, *, allow_external_data: bool = False, stdin: 
         stdin: stands in for standard input.
 
     Raises:
-        GraphError: KG300 to KG309 for the file, KG310 to KG319 for its structure, KG320 for an expression, KG370 and
+        GraphError: KG300 to KG309 for the file, KG310 to KG317 for its structure, KG320 for an expression, KG370 and
             KG371 for data paths. `others` has the further faults.
     """
     found = read_source(source, stdin)

@@ -9,7 +9,7 @@ from math import sqrt
 
 from kgrun.graphs.dtypes import WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
-from kgrun.graphs.operators.shapes import like, needs_dtype, same_dtype
+from kgrun.graphs.operators.shapes import axis_of, like, needs_dtype, same_dtype
 from kgrun.graphs.records import dataclass
 
 _NARROW = WIDE_FLOATS - {"float64"}
@@ -38,7 +38,7 @@ class LinearSizes:
 
 def scatter_axis(call: OpCall) -> int:
     """TensorScatter's `axis` counted from the front; the batch is no sequence."""
-    axis = call.axis(call.attributes["axis"], len(call.input(0).shape))
+    axis = axis_of(call)
     if axis == 0:
         call.fail("TensorScatter: the sequence is no axis 0, which counts the batch", "attributes", "axis")
     return axis

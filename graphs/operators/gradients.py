@@ -12,7 +12,7 @@ from math import prod
 
 from kgrun.graphs.dtypes import WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
-from kgrun.graphs.operators.shapes import Shape, like, needs_dtype, same_dtype
+from kgrun.graphs.operators.shapes import Shape, axis_of, like, needs_dtype, same_dtype
 from kgrun.graphs.operators.windows import POOL_ATTRIBUTES, WINDOW_ATTRIBUTES, Window, window_of
 
 _ROOT_2_BY_PI = 0.7978845608028654
@@ -28,11 +28,6 @@ def pool_gradient_window(call: OpCall) -> Window:
     return window_of(call, call.input(1).shape[2:], call.attributes["kernel_shape"])
 
 
-def gradient_axis(call: OpCall) -> int:
-    """`axis` counted from the front of input 0."""
-    return call.axis(call.attributes["axis"], len(call.input(0).shape))
-
-
 def _needs_shape(call: OpCall, position: int, shape: Shape) -> None:
     found = call.input(position).shape
     if found != shape:
@@ -46,7 +41,7 @@ def _elementwise(call: OpCall) -> list[TensorType]:
 
 
 def _row_wise(call: OpCall) -> list[TensorType]:
-    gradient_axis(call)
+    axis_of(call)
     return _elementwise(call)
 
 
@@ -76,7 +71,7 @@ def _pool(call: OpCall) -> list[TensorType]:
 
 
 def _layer_normalization(call: OpCall) -> list[TensorType]:
-    source, axis = call.input(1), gradient_axis(call)
+    source, axis = call.input(1), axis_of(call)
     same_dtype(call, 0, 1, 2)
     _needs_shape(call, 0, source.shape)
     _needs_shape(call, 2, source.shape[axis:])

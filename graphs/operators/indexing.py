@@ -12,14 +12,9 @@ from math import prod
 from kgrun.graphs.dtypes import DTYPES, NUMBERS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
 from kgrun.graphs.operators.known import values_of, with_value
-from kgrun.graphs.operators.shapes import Shape, needs_dtype, same_dtype, strides_of
+from kgrun.graphs.operators.shapes import Shape, axis_of, needs_dtype, same_dtype, strides_of
 
 _INDEX = frozenset({"int32", "int64"})
-
-
-def index_axis(call: OpCall) -> int:
-    """`axis` of GatherElements or ScatterElements counted from the front."""
-    return call.axis(call.attributes["axis"], len(call.input(0).shape))
 
 
 def one_hot_axis(call: OpCall) -> int:
@@ -30,7 +25,7 @@ def one_hot_axis(call: OpCall) -> int:
 def _check_elements(call: OpCall) -> None:
     """Indices have data's rank, and reach no further than data beside `axis`."""
     needs_dtype(call, 1, _INDEX)
-    data, indices, axis = call.input(0).shape, call.input(1).shape, index_axis(call)
+    data, indices, axis = call.input(0).shape, call.input(1).shape, axis_of(call)
     if len(indices) != len(data) or any(
         at != axis and size > own for at, (size, own) in enumerate(zip(indices, data, strict=True))
     ):
@@ -48,7 +43,7 @@ def _check_known(call: OpCall, sizes: Sequence[int]) -> None:
 
 def _gather_elements(call: OpCall) -> list[TensorType]:
     _check_elements(call)
-    data, indices, axis = call.input(0), call.input(1), index_axis(call)
+    data, indices, axis = call.input(0), call.input(1), axis_of(call)
     out, values = TensorType(data.dtype, indices.shape), values_of(data, indices)
     if values is None:
         return [out]

@@ -10,6 +10,7 @@ from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType,
 from kgrun.graphs.operators.known import LIMIT, strided, values_of, with_value
 from kgrun.graphs.operators.shapes import (
     Shape,
+    axis_of,
     broadcast_shape,
     broadcast_strides,
     counted_axes,
@@ -81,7 +82,7 @@ def slice_ranges(call: OpCall) -> tuple[AxisRange, ...]:
 
 def split_offsets(call: OpCall) -> tuple[int, tuple[AxisRange, ...]]:
     """Split's axis, and the range of it that each output gets."""
-    axis = call.axis(call.attributes["axis"], len(call.input(0).shape))
+    axis = axis_of(call)
     size = call.input(0).shape[axis]
     sizes = call.ints(1, "split")
     count = call.attributes.get("num_outputs", call.output_count)

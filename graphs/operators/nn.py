@@ -11,7 +11,7 @@ from kgrun.graphs.operators.windows import POOL_ATTRIBUTES, WINDOW_ATTRIBUTES, W
 
 
 def conv_window(call: OpCall) -> Window:
-    """The window of a Conv call; its kernel comes from the weight's shape."""
+    """The window of a Conv or DeformConv call; its kernel comes from the weight's shape."""
     return window_of(call, call.input(0).shape[2:], call.input(1).shape[2:])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kgrun.graphs.dtypes import WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
-from kgrun.graphs.operators.shapes import Shape, broadcast_shape, counted_axes, like, needs_dtype, same_dtype
+from kgrun.graphs.operators.shapes import Shape, axis_of, broadcast_shape, counted_axes, like, needs_dtype, same_dtype
 
 # float32, float16, float64 and bfloat16, as ONNX numbers them.
 _STASH_TYPES = (1, 10, 11, 16)
@@ -18,11 +18,6 @@ def group_count(call: OpCall) -> int:
     """Groups of channels with statistics of their own: one a channel in InstanceNormalization."""
     channels = call.input(0).shape[1]
     return channels if call.op == "InstanceNormalization" else call.attributes["num_groups"]
-
-
-def norm_axis(call: OpCall) -> int:
-    """The (first) normalized axis of RMSNormalization and LpNormalization, counted from the front."""
-    return call.axis(call.attributes["axis"], len(call.input(0).shape))
 
 
 def norm_axes(call: OpCall) -> tuple[int, ...]:
@@ -55,7 +50,7 @@ def _check_stash(call: OpCall) -> None:
 
 def normal_shape(call: OpCall) -> Shape:
     """The shape that RMSNormalization normalizes over."""
-    return call.input(0).shape[norm_axis(call) :]
+    return call.input(0).shape[axis_of(call) :]
 
 
 def _rms_normalization(call: OpCall) -> list[TensorType]:
@@ -73,7 +68,7 @@ def _mean_variance(call: OpCall) -> list[TensorType]:
 
 
 def _lp_normalization(call: OpCall) -> list[TensorType]:
-    norm_axis(call)
+    axis_of(call)
     if call.attributes["p"] not in (1, 2):
         call.fail(f"LpNormalization: p is 1 or 2, not {call.attributes['p']}", "attributes", "p")
     return [like(call.input(0))]

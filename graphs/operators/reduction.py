@@ -16,7 +16,7 @@ from kgrun.graphs.dtypes import NUMBERS, WIDE_FLOATS
 from kgrun.graphs.operators import scalars
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, Scalar, TensorType, register
 from kgrun.graphs.operators.known import reduced, with_value
-from kgrun.graphs.operators.shapes import broadcast_shape, counted_axes, like, same_dtype
+from kgrun.graphs.operators.shapes import axis_of, broadcast_shape, counted_axes, like, same_dtype
 
 _WIDE_INTEGERS = frozenset({"int32", "int64", "uint32", "uint64"})
 _REDUCED = WIDE_FLOATS | _WIDE_INTEGERS
@@ -37,11 +37,6 @@ def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool)
     if keepdims:
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)
-
-
-def row_axis(call: OpCall) -> int:
-    """`axis` counted from the front."""
-    return call.axis(call.attributes["axis"], len(call.input(0).shape))
 
 
 def _reduce(
@@ -82,19 +77,19 @@ def _mean(items: list[Scalar]) -> Scalar:
 
 
 def _arg(call: OpCall) -> list[TensorType]:
-    axis, shape = row_axis(call), call.input(0).shape
+    axis, shape = axis_of(call), call.input(0).shape
     if shape[axis] == 0:
         call.fail(f"{call.op}: axis {axis} is empty", "inputs", 0)
     return [TensorType("int64", reduced_shape(shape, (axis,), bool(call.attributes["keepdims"])))]
 
 
 def _row_wise(call: OpCall) -> list[TensorType]:
-    row_axis(call)
+    axis_of(call)
     return [like(call.input(0))]
 
 
 def _layer_normalization(call: OpCall) -> list[TensorType]:
-    source, axis = call.input(0), row_axis(call)
+    source, axis = call.input(0), axis_of(call)
     same_dtype(call, 0, 1, 2)
     normal = source.shape[axis:]
     for index in (1, 2):

@@ -6,8 +6,9 @@ from math import prod
 
 from kgrun.graphs.dtypes import DTYPES, WIDE_FLOATS
 from kgrun.graphs.operators.base import Attribute, OpCall, OpSchema, TensorType, register
+from kgrun.graphs.operators.nn import conv_window
 from kgrun.graphs.operators.shapes import like, needs_dtype, same_dtype
-from kgrun.graphs.operators.windows import WINDOW_ATTRIBUTES, Window, window_of
+from kgrun.graphs.operators.windows import WINDOW_ATTRIBUTES
 
 
 def _grid_sample(call: OpCall) -> list[TensorType]:
@@ -69,11 +70,6 @@ def _max_roi_pool(call: OpCall) -> list[TensorType]:
     return [like(call.input(0), (count, call.input(0).shape[1], *sizes))]
 
 
-def deformed_window(call: OpCall) -> Window:
-    """The window of a DeformConv; its kernel comes from the weight's shape."""
-    return window_of(call, call.input(0).shape[2:], call.input(1).shape[2:])
-
-
 def _deform_conv(call: OpCall) -> list[TensorType]:
     dtype = same_dtype(call, 0, 1, 2, 3, 4)
     x, w, offset = (call.input(index).shape for index in range(3))
@@ -85,7 +81,7 @@ def _deform_conv(call: OpCall) -> list[TensorType]:
     kernel = call.attributes.get("kernel_shape")
     if kernel is not None and tuple(kernel) != w[2:]:
         call.fail(f"DeformConv: kernel_shape {list(kernel)}, weight {list(w)}", "attributes", "kernel_shape")
-    output, taps = deformed_window(call).output, prod(w[2:])
+    output, taps = conv_window(call).output, prod(w[2:])
     bias, mask = call.optional(3), call.optional(4)
     if bias is not None and bias.shape != w[:1]:
         call.fail(f"DeformConv: bias of shape {list(bias.shape)} for {w[0]} filters", "inputs", 3)

@@ -41,6 +41,11 @@ def needs_dtype(call: OpCall, position: int, allowed: Iterable[str]) -> None:
         call.fail(f"{call.op}: input {position} is {found.dtype}, allowed are {names}", "inputs", position)
 
 
+def axis_of(call: OpCall) -> int:
+    """Attribute `axis`, of input 0, counted from the front; InferenceError where it is outside the rank."""
+    return call.axis(call.attributes["axis"], len(call.input(0).shape))
+
+
 def counted_axes(call: OpCall, axes: Iterable[int], rank: int, position: int = 1) -> tuple[int, ...]:
     """`axes` counted from the front, in their order; InferenceError for one outside the rank or named twice.
 

@@ -111,7 +111,7 @@ def _message(step: Step, fault: Fault, what: str, operand: Operand | None, other
     verb = _verb(fault.operation)
     times = f"; {fault.count:,} times" if fault.count > 1 else ""
     text = {
-        "out-of-bounds": f"{who} {verb} {what}, {_outside(fault, operand)}",
+        "out-of-bounds": f"{who} {verb} {what}, {_outside(operand)}",
         "misaligned": f"{who} {verb} {what} at an address that is no multiple of {fault.size} bytes",
         "read-only-write": f"{who} {verb} {what}, an input of the node that no output takes over",
         "race": f"{who} {verb} {what}, in a race with another thread of its block",
@@ -128,7 +128,7 @@ def _message(step: Step, fault: Fault, what: str, operand: Operand | None, other
     return text + times
 
 
-def _outside(fault: Fault, operand: Operand | None) -> str:
+def _outside(operand: Operand | None) -> str:
     if operand is None:
         return "out of bounds"
     count = operand.nbytes // DTYPES[operand.dtype].itemsize

@@ -165,7 +165,7 @@ def _nvrtc() -> Any:
         nvrtc.nvrtcVersion()  # the library itself is looked for at the first call
     except (ImportError, RuntimeError, OSError) as error:
         raise DeviceUnavailable(
-            f"CUDA C cannot be compiled: NVRTC is not installed ({error})", code="KG701", help=_INSTALL
+            f"CUDA C cannot be compiled: NVRTC is not installed ({str(error).strip()})", code="KG701", help=_INSTALL
         ) from error
     return nvrtc
 

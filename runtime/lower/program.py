@@ -45,7 +45,7 @@ def lower(
         GraphError: an in-place request that would destroy a value; a kernel source that cannot be read.
         DeviceUnavailable: an operator without a kernel for the target.
     """
-    folded = frozenset(node.index for node in bound.nodes if _is_known(bound, node))
+    folded = frozenset(node.index for node in bound.nodes if _is_known(node))
     bound, turned = read_turned(bound, target, folded) if views else (bound, {})
     classes = alias_classes(bound, reuse=reuse, views=views, folded=folded, unmade=frozenset(turned))
     lowering = _Lowering(bound, target, classes, folded, sources or KernelSources(bound.source))
@@ -69,7 +69,7 @@ def pinned_name(tensor: str) -> str:
     return f"{tensor}.pinned"
 
 
-def _is_known(bound: BoundGraph, node: BoundNode) -> bool:
+def _is_known(node: BoundNode) -> bool:
     """Whether all results are known constants: a shape computation that need not run."""
     if node.call is None or node.inplace or not node.call.outputs:
         return False

@@ -19,6 +19,7 @@ from kgrun.graphs.data_save import instead_of
 from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.graphs.records import dataclass
 from kgrun.graphs.termination import unwound
+from kgrun.graphs.whole_files import umask
 from kgrun.runtime.program import Launch
 from kgrun.runtime.repro.arrays import LIMIT_BYTES, Array, Stored, store_arrays
 from kgrun.runtime.repro.folder import check_folder
@@ -45,6 +46,7 @@ class Case:
         arch: architecture that kernels were compiled for; None leaves cubins out.
         files: further files to keep, by their name in the bundle.
         outputs: what the run made, to compare with.
+        notes: what else whoever runs it again should know.
     """
 
     bound: BoundGraph
@@ -57,6 +59,7 @@ class Case:
     arch: str | None = None
     files: Mapping[str, Path] = field(default_factory=dict)
     outputs: Mapping[str, Array] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def write_bundle(folder: Path, case: Case) -> Bundle:
     try:
         with instead_of(staging, folder):
             words, notes = _fill(staging, case)
-        os.chmod(staging, 0o777 & ~_umask())
+        os.chmod(staging, 0o777 & ~umask())
         if folder.is_dir():
             folder.rmdir()
         os.rename(staging, folder)
@@ -98,7 +101,7 @@ def write_bundle(folder: Path, case: Case) -> Bundle:
 
 def _fill(staging: Path, case: Case) -> tuple[list[str], list[str]]:
     """Write all files; the words after `kgrun execute` with places seen from the bundle, and notes."""
-    notes: list[str] = []
+    notes = list(case.notes)
     nodes = kept_nodes(case.bound, case.node)
     stored = _write_graph(staging, case, nodes)
     if len(nodes) < len(case.bound.nodes):
@@ -213,9 +216,3 @@ def _readme(case: Case, words: Sequence[str], notes: Sequence[str]) -> str:
 
 def _save_json(path: Path, document: Mapping[str, Any]) -> None:
     save_bytes(path, (json.dumps(document, indent=1, allow_nan=False, default=str) + "\n").encode())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

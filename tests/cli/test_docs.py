@@ -34,6 +34,18 @@ def test_documented_command_runs(kgrun: Any, line: str, tmp_path: Path, monkeypa
     assert (result.out == "") == (exit_code != 0 and "--json" not in command)
 
 
+def test_the_error_shown_is_what_such_a_graph_ends_with(
+    kgrun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = re.search(r"^    (error\[KG331\].*\n)    (.*\n)    (.*\n)", PAGE, re.MULTILINE)
+    assert shown
+    lines = ["kgrun: 1", "name: typo", "tensors:", "  x: {role: input, dtype: float32, shape: [4], init: {fill: 1}}"]
+    lines += ["nodes:", "  - {name: act, op: Reluu, inputs: [x], outputs: [y]}", "outputs: [y]"]
+    (tmp_path / "graph.yaml").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert kgrun("validate", "graph.yaml").err == "".join(shown.groups())
+
+
 def section(name: str) -> str:
     return PAGE.split(f"\n## {name}\n", 1)[1].split("\n## ", 1)[0]
 

@@ -72,7 +72,7 @@ def test_place_that_cannot_be_written_is_usage(tmp_path: Path) -> None:
         lambda: write_folder(tmp_path / "file", {"a": np.ones(1)}),
         lambda: write_bundle(tmp_path / "missing" / "x.npz", {"a": np.ones(1)}),
     ):
-        with pytest.raises(UsageError, match=r"cannot (be written|write)") as caught:
+        with pytest.raises(UsageError, match="cannot write") as caught:
             action()
         assert caught.value.exit == 2
 
@@ -105,10 +105,10 @@ def test_a_file_that_cannot_be_written_is_named_where_it_was_to_be(
     import kgrun.graphs.data_save as data_save
 
     def full(path: Path, array: Any) -> None:
-        raise UsageError(f"{path} cannot be written: No space left on device", code="KG270")
+        raise UsageError(f"cannot write {path}: No space left on device", code="KG270")
 
     monkeypatch.setattr(data_save, "save_npy", full)
     with pytest.raises(UsageError) as caught:
         write_folder(tmp_path / "out", {"a": np.ones(1)})
-    assert caught.value.message == f"{tmp_path / 'out' / 'a.npy'} cannot be written: No space left on device"
+    assert caught.value.message == f"cannot write {tmp_path / 'out' / 'a.npy'}: No space left on device"
     assert (caught.value.code, list((tmp_path / "out").iterdir())) == ("KG270", [])

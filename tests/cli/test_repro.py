@@ -102,6 +102,64 @@ def test_a_bundle_of_wrong_outputs_keeps_what_was_expected(kgrun: Any, graph_fil
     assert again.json()["outputs"] == first.json()["outputs"]
 
 
+CHAIN = {
+    "tensors": {
+        "x": {"role": "input", "dtype": "float32", "shape": [256], "init": {"uniform": [0, 1], "seed": 3}},
+        "w": {"role": "parameter", "dtype": "float32", "shape": [256], "init": {"fill": 2}},
+        "v": {"role": "parameter", "dtype": "float32", "shape": [256], "init": {"fill": 3}},
+    },
+    "nodes": [
+        {"name": "first", "op": "Add", "inputs": ["x", "w"], "outputs": ["a"]},
+        {"name": "second", "op": "Mul", "inputs": ["a", "v"], "outputs": ["b"]},
+        {"name": "third", "op": "Sub", "inputs": ["b", "x"], "outputs": ["y"]},
+    ],
+}
+
+
+def run_twice(kgrun: Any, words: list[Any], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The error of a run that fails, and that of its bundle."""
+    first = kgrun("execute", *words, "--device", "cpu", "--json", "--repro", folder).json()["error"]
+    return first, kgrun("execute", *command_of(first), "--json").json()["error"]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ["--memory-limit", 3_072, "--offload", "off"],
+        ["--memory-limit", 3_072, "--host-memory-limit", 16],
+        ["--memory-limit", 3_072, "--memory", "pool", "--pool-unit", 4_194_304],
+    ],
+)
+def test_a_bundle_keeps_what_memory_was_to_be_had_from(
+    kgrun: Any, graph_file: Any, tmp_path: Path, limits: list[Any]
+) -> None:
+    first, again = run_twice(kgrun, [graph_file(**CHAIN), *limits], tmp_path / "b")
+    assert first["exit"] == 4
+    assert (again["code"], again["message"]) == (first["code"], first["message"])
+    assert " ".join(map(str, limits[-2:])) in " ".join(command_of(first))
+
+
+def test_a_bundle_is_compared_with_the_reference_that_a_node_differed_from(
+    kgrun: Any, graph_file: Any, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "r.npz", b=np.zeros(256, np.float32))
+    words = [graph_file(**CHAIN), "--compare-with", tmp_path / "r.npz", "--rtol", "0.5"]
+    first, again = run_twice(kgrun, words, tmp_path / "b")
+    assert (first["code"], first["details"]["node"]) == ("KG802", "second")
+    assert (again["code"], again["details"]["node"]) == ("KG802", "second")
+
+
+def test_a_bundle_that_is_cut_is_not_held_against_the_whole_graphs_outputs(
+    kgrun: Any, graph_file: Any, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "e.npz", y=np.ones(256, np.float32))
+    np.savez(tmp_path / "x.npz", x=np.full(256, 3e38, np.float32))
+    words = [graph_file(**CHAIN), "--check", "nan", "--expected", tmp_path / "e.npz"]
+    first, again = run_twice(kgrun, [*words, "--inputs", tmp_path / "x.npz"], tmp_path / "b")
+    assert (first["code"], first["details"]["node"]) == ("KG814", "second")
+    assert (again["code"], again["details"]["node"]) == ("KG814", "second")
+
+
 def test_a_kernel_that_does_not_compile_is_bundled(fake_gpu: Any, filed: Path, tmp_path: Path) -> None:
     header = filed.parent / "src" / "inc" / "deep.h"
     header.write_text("#define SCALE nonsense\n", encoding="utf-8")

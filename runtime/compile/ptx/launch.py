@@ -97,7 +97,7 @@ def run(
     keep: list[Any] = []
     launch = LaunchRecord()
     _fill_launch(launch, geometry, grid, block, shared_bytes, args, keep)
-    _fill_checks(launch, geometry, buffers, checks, blocks, shared_bytes, keep, quick is not None)
+    _fill_checks(launch, geometry, buffers, checks, blocks, keep, quick is not None)
     _fill_schedule(launch, schedule, blocks)
     printed = printf.Collector()
     keep.append(printed)
@@ -148,7 +148,6 @@ def _fill_checks(
     buffers: Sequence[BufferInfo],
     checks: frozenset[str],
     blocks: int,
-    shared_bytes: int,
     keep: list[Any],
     quick: bool,
 ) -> None:

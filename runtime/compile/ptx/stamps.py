@@ -51,7 +51,7 @@ def _times(e: Emitter, access: Access) -> _Times:
     return _Times(low, block, barrier, mine, e.hoisted("%q.atomic", "i32", f"or i32 {now}, {BY_ATOMIC}"), floor)
 
 
-def _ordered(e: Emitter, stamp: str, times: _Times, shared: bool) -> str:
+def _ordered(e: Emitter, stamp: str, times: _Times) -> str:
     """Whether somebody was there before, by a barrier or as an earlier thread of this one's own block: i1."""
     quick = settings_of(e)
     if not quick.waits:
@@ -143,7 +143,7 @@ def _settled(e: Emitter, access: Access, writer: str, reader: str, times: _Times
     """Whether a granule needs no closer look (i1), and the reader's stamp that is to stand there."""
     shared = access.space == "shared"
     w, r = _load(e, writer), _load(e, reader)
-    before = _ordered(e, w, times, shared)
+    before = _ordered(e, w, times)
     nobody = e.value(f"icmp ult i32 {w}, {times.low}")
     if access.is_atomic:  # which reads as well
         who = e.value(f"and i32 {w}, {WHO}")
@@ -157,7 +157,7 @@ def _settled(e: Emitter, access: Access, writer: str, reader: str, times: _Times
         empty = e.value(f"and i1 {nobody}, {e.value(f'icmp ult i32 {w}, {times.floor}')}")
         fine = _any(e, empty, e.value(f"icmp eq i32 {w}, {times.mine}"), before)
     old = e.value(f"icmp ult i32 {r}, {times.barrier if shared else times.low}")
-    read = _any(e, old, e.value(f"icmp eq i32 {r}, {times.mine}"), "false" if shared else _ordered(e, r, times, shared))
+    read = _any(e, old, e.value(f"icmp eq i32 {r}, {times.mine}"), "false" if shared else _ordered(e, r, times))
     kept = times.mine
     if not access.is_write:
         many = e.value(f"icmp eq i32 {e.value(f'and i32 {r}, {WHO}')}, {WHO}")
@@ -198,7 +198,7 @@ def _look(e: Emitter, access: Access, entry: str, distance: str, number: int, ti
                 e,
                 e.value(f"icmp ult i32 {r}, {low}"),
                 e.value(f"icmp eq i32 {r}, {times.mine}"),
-                _ordered(e, r, times, shared),
+                _ordered(e, r, times),
             )
             note(e, e.value(f"xor i1 {fine}, true"), 1)
         return
@@ -209,7 +209,7 @@ def _look(e: Emitter, access: Access, entry: str, distance: str, number: int, ti
         if access.is_write:
             note(e, other, 1)
             return
-        old = _any(e, e.value(f"icmp ult i32 {w}, {times.low}"), _ordered(e, w, times, shared))
+        old = _any(e, e.value(f"icmp ult i32 {w}, {times.low}"), _ordered(e, w, times))
         note(e, e.value(f"and i1 {other}, {e.value(f'xor i1 {old}, true')}"), 1)
         if not shared:
             note(e, other, 2)
@@ -220,7 +220,7 @@ def _look(e: Emitter, access: Access, entry: str, distance: str, number: int, ti
         note(e, e.value(f"and i1 {nobody}, {full}"), 1)
     if not access.is_write:
         return
-    before = _ordered(e, w, times, shared)
+    before = _ordered(e, w, times)
     if access.is_atomic:
         is_atomic = e.value(f"icmp eq i32 {e.value(f'and i32 {w}, {WHO}')}, {BY_ATOMIC}")
         fine = _any(e, nobody, before, is_atomic)

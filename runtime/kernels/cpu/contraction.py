@@ -9,16 +9,11 @@ import numpy as np
 
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.contraction import equation
-from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu.common import widened
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
-
-
-def _wide(array: Array | None) -> Array:
-    assert array is not None
-    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
 @on_cpu("Einsum")
@@ -31,7 +26,7 @@ def einsum(call: OpCall) -> HostFunction:
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         with np.errstate(all="ignore"):
-            result = np.einsum(text, *(_wide(array) for array in inputs), optimize=path)
+            result = np.einsum(text, *(widened(array) for array in inputs), optimize=path)
             np.copyto(outputs[0], result, casting="unsafe")
 
     return run
@@ -43,6 +38,6 @@ def det(call: OpCall) -> HostFunction:
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         with np.errstate(all="ignore"):
-            np.copyto(outputs[0], np.linalg.det(_wide(inputs[0])), casting="unsafe")
+            np.copyto(outputs[0], np.linalg.det(widened(inputs[0])), casting="unsafe")
 
     return run

@@ -16,6 +16,7 @@ from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu.common import widened
 from kgrun.runtime.kernels.cpu.special import erf
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def elementwise(call: OpCall) -> HostFunction:
         if out.ndim == 0:  # numpy makes scalars of 0-d results, and a scalar cannot be worked on in place
             operands, out = [None if x is None else x.reshape(1) for x in operands], out.reshape(1)
         if narrow:
-            operands = [_widened(operand) for operand in operands]
+            operands = [None if x is None else widened(x) for x in operands]
         if out_narrow:
             result = np.empty(out.shape, np.float32)
             function(*operands, out=result)
@@ -251,12 +252,6 @@ def _specialised(call: OpCall) -> Callable[..., Any]:
         if exponent == (0.5,):
             return lambda x, y, out: np.sqrt(x, out=out)
     return FUNCTIONS[call.op]
-
-
-def _widened(operand: Array | None) -> Array | None:
-    if operand is None or compute_dtype(operand.dtype.name) == operand.dtype.name:
-        return operand
-    return operand.astype(np.float32)
 
 
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57_344.0}

@@ -10,7 +10,7 @@ import numpy as np
 
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.gradients import gradient_axis
+from kgrun.graphs.operators.shapes import axis_of
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 from kgrun.runtime.kernels.cpu import window_gradients
 from kgrun.runtime.kernels.cpu.common import widened
@@ -48,7 +48,7 @@ on_cpu(*_SCALAR)(elementwise)
 @on_cpu("SoftmaxGrad", "LogSoftmaxGrad")
 def row_wise(call: OpCall) -> HostFunction:
     """y·(dy - Σ dy·y), and dy - exp(y)·Σ dy, along `axis`."""
-    axis, logarithm = gradient_axis(call), call.op == "LogSoftmaxGrad"
+    axis, logarithm = axis_of(call), call.op == "LogSoftmaxGrad"
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         dy, y = widened(inputs[0]), widened(inputs[1])
@@ -63,7 +63,7 @@ def row_wise(call: OpCall) -> HostFunction:
 @on_cpu("LayerNormalizationGrad")
 def layer_normalization(call: OpCall) -> HostFunction:
     """Gradients of input, scale and bias from the mean and inverse deviation that the forward operator gave."""
-    axis, rank = gradient_axis(call), len(call.input(1).shape)
+    axis, rank = axis_of(call), len(call.input(1).shape)
     normal, rows = tuple(range(axis, rank)), tuple(range(axis))
     count = prod(call.input(1).shape[axis:])
     work = np.dtype("float64" if call.input(1).dtype == "float64" else "float32")

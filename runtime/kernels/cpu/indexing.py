@@ -9,9 +9,9 @@ import numpy as np
 
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.indexing import index_axis, one_hot_axis
+from kgrun.graphs.operators.indexing import one_hot_axis
 from kgrun.graphs.operators.scalar_code import compute_dtype
-from kgrun.graphs.operators.shapes import strides_of
+from kgrun.graphs.operators.shapes import axis_of, strides_of
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _counted(call: OpCall, indices: Array, size: int) -> Array:
 
 def _element_places(call: OpCall, indices: Array) -> tuple[Array, ...]:
     """The coordinates in data that every element of `indices` stands for."""
-    axis = index_axis(call)
+    axis = axis_of(call)
     own = list(np.ix_(*(np.arange(size) for size in indices.shape))) if indices.size else [indices] * indices.ndim
     own[axis] = _counted(call, indices, call.input(0).shape[axis])
     return tuple(own)
@@ -56,7 +56,7 @@ def _slice_places(call: OpCall, indices: Array) -> tuple[Array, ...]:
 @on_cpu("GatherElements")
 def gather_elements(call: OpCall) -> HostFunction:
     """The element of every line along `axis` that the index at the same place names."""
-    axis, strides = index_axis(call), strides_of(call.input(0).shape)
+    axis, strides = axis_of(call), strides_of(call.input(0).shape)
     lines = tuple(1 if at == axis else size for at, size in enumerate(call.input(1).shape))
     starts = np.zeros(lines, np.intp)
     for at, size in enumerate(lines):

@@ -18,6 +18,7 @@ from kgrun.graphs.operators.movement import (
     slice_ranges,
     split_offsets,
 )
+from kgrun.graphs.operators.shapes import axis_of
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def split(call: OpCall) -> HostFunction:
 @on_cpu("Gather")
 def gather(call: OpCall) -> HostFunction:
     """Slices along `axis` picked by indices, negative ones from the back; GraphError for one outside."""
-    axis = call.axis(call.attributes["axis"], len(call.input(0).shape))
+    axis = axis_of(call)
     size = call.input(0).shape[axis]
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:

@@ -17,17 +17,13 @@ from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.windows import Window
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
 from kgrun.runtime.kernels.cpu import convolution
+from kgrun.runtime.kernels.cpu.common import widened
 from kgrun.runtime.kernels.cpu.sliding import padded, tap_slices, window_counts
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 __all__ = ["convolution"]  # imported for its registration
-
-
-def _wide(array: Array | None) -> Array:
-    assert array is not None
-    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
 def _axis_by_axis(x: Array, window: Window, combine: Callable[..., Array]) -> Array:
@@ -58,7 +54,7 @@ def max_pool(call: OpCall) -> HostFunction:
     find = _indices(call, window) if len(call.outputs) > 1 else None
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        source = padded(_wide(inputs[0]), window, lowest)
+        source = padded(widened(inputs[0]), window, lowest)
         np.copyto(outputs[0], _axis_by_axis(source, window, np.maximum), casting="unsafe")
         if find is not None:
             find(source, outputs[1])
@@ -104,7 +100,7 @@ def average_pool(call: OpCall) -> HostFunction:
     counts = window_counts(window, bool(call.attributes["count_include_pad"])).astype(work)
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        source = padded(_wide(inputs[0]), window)
+        source = padded(widened(inputs[0]), window)
         with np.errstate(all="ignore"):
             np.divide(_axis_by_axis(source, window, np.add), counts, out=outputs[0], casting="unsafe")
 
@@ -128,7 +124,7 @@ def lp_pool(call: OpCall) -> HostFunction:
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         with np.errstate(all="ignore"):
-            sums = _axis_by_axis(padded(_powers(_wide(inputs[0]), p), window), window, np.add)
+            sums = _axis_by_axis(padded(_powers(widened(inputs[0]), p), window), window, np.add)
             np.copyto(outputs[0], _root(sums, p), casting="unsafe")
 
     return run
@@ -141,7 +137,7 @@ def global_lp_pool(call: OpCall) -> HostFunction:
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         with np.errstate(all="ignore"):
-            sums = np.add.reduce(_powers(_wide(inputs[0]), p), axes, keepdims=True)
+            sums = np.add.reduce(_powers(widened(inputs[0]), p), axes, keepdims=True)
             np.copyto(outputs[0], _root(sums, p), casting="unsafe")
 
     return run
@@ -155,7 +151,7 @@ def global_pool(call: OpCall) -> HostFunction:
     average = call.op == "GlobalAveragePool"
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x = _wide(inputs[0]).reshape(*lead, places)
+        x = widened(inputs[0]).reshape(*lead, places)
         with np.errstate(all="ignore"):
             result = np.add.reduce(x, 2) / places if average else np.maximum.reduce(x, 2)
             np.copyto(outputs[0], result.reshape(shape), casting="unsafe")
@@ -177,8 +173,8 @@ def batch_normalization(call: OpCall) -> HostFunction:
     work = np.dtype("float64" if call.input(0).dtype == "float64" else "float32")
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x = _wide(inputs[0])
-        scale, bias, mean, variance = (_wide(array).astype(work, copy=False) for array in inputs[1:5])
+        x = widened(inputs[0])
+        scale, bias, mean, variance = (widened(array).astype(work, copy=False) for array in inputs[1:5])
         with np.errstate(all="ignore"):
             if training:
                 kept = (mean, variance)

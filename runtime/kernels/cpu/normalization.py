@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.normalization import group_count, norm_axes, norm_axis
-from kgrun.graphs.operators.scalar_code import compute_dtype
+from kgrun.graphs.operators.normalization import group_count, norm_axes
+from kgrun.graphs.operators.shapes import axis_of
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu.common import widened
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
-
-
-def _wide(array: Array | None) -> Array:
-    assert array is not None
-    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
 def _centred(x: Array, axes: tuple[int, ...]) -> Array:
@@ -43,7 +39,7 @@ def group_normalization(call: OpCall) -> HostFunction:
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if outputs[0].size == 0:
             return
-        x, scale, bias = (_wide(array) for array in inputs[:3])
+        x, scale, bias = (widened(array) for array in inputs[:3])
         with np.errstate(all="ignore"):
             work = _centred(x.reshape(shape[0], groups, each, -1), (2, 3))
             squares = np.einsum("ngcp,ngcp->ng", work, work)[..., None, None] / (work.shape[2] * work.shape[3])
@@ -57,12 +53,12 @@ def group_normalization(call: OpCall) -> HostFunction:
 @on_cpu("RMSNormalization")
 def rms_normalization(call: OpCall) -> HostFunction:
     """x / √(mean of x² + epsilon) · scale over the axes from `axis` on."""
-    axes, epsilon = tuple(range(norm_axis(call), len(call.input(0).shape))), call.attributes["epsilon"]
+    axes, epsilon = tuple(range(axis_of(call), len(call.input(0).shape))), call.attributes["epsilon"]
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if outputs[0].size == 0:
             return
-        x, scale = _wide(inputs[0]), _wide(inputs[1])
+        x, scale = widened(inputs[0]), widened(inputs[1])
         with np.errstate(all="ignore"):
             work = x / np.sqrt(_mean_square(x, axes) + x.dtype.type(epsilon))
             np.copyto(outputs[0], work * scale, casting="unsafe")
@@ -79,7 +75,7 @@ def mean_variance_normalization(call: OpCall) -> HostFunction:
         if outputs[0].size == 0:
             return
         with np.errstate(all="ignore"):
-            work = _centred(_wide(inputs[0]), axes)
+            work = _centred(widened(inputs[0]), axes)
             work /= np.sqrt(_mean_square(work, axes)) + work.dtype.type(1e-9)
             np.copyto(outputs[0], work, casting="unsafe")
 
@@ -89,10 +85,10 @@ def mean_variance_normalization(call: OpCall) -> HostFunction:
 @on_cpu("LpNormalization")
 def lp_normalization(call: OpCall) -> HostFunction:
     """x / norm along an axis; zeros where the norm is zero."""
-    axis, euclidean = norm_axis(call), call.attributes["p"] == 2
+    axis, euclidean = axis_of(call), call.attributes["p"] == 2
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x = _wide(inputs[0])
+        x = widened(inputs[0])
         with np.errstate(all="ignore"):
             norm = np.sum(np.square(x) if euclidean else np.abs(x), axis, keepdims=True)
             norm = np.sqrt(norm) if euclidean else norm
@@ -109,7 +105,7 @@ def local_response_normalization(call: OpCall) -> HostFunction:
     before, channels = (size - 1) // 2, call.input(0).shape[1]
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x = _wide(inputs[0])
+        x = widened(inputs[0])
         squares, total = np.square(x), np.zeros_like(x)
         for offset in range(max(-before, -channels), min(size - before, channels)):
             low, high = max(-offset, 0), channels - max(offset, 0)

@@ -10,19 +10,16 @@ import numpy as np
 
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.reduction import reduced_axes, row_axis
+from kgrun.graphs.operators.reduction import reduced_axes
 from kgrun.graphs.operators.scalar_code import compute_dtype
+from kgrun.graphs.operators.shapes import axis_of
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu.common import widened
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 Axes = tuple[int, ...]
-
-
-def _wide(array: Array | None) -> Array:
-    assert array is not None
-    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
 def _sum(x: Array, axes: Axes) -> Array:
@@ -86,7 +83,7 @@ def reduce(call: OpCall) -> HostFunction:
     function, axes, shape = _REDUCTIONS[call.op], reduced_axes(call), call.outputs[0].shape
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x = _wide(inputs[0])
+        x = widened(inputs[0])
         with np.errstate(all="ignore"):
             np.copyto(outputs[0], np.asarray(function(x, axes)).reshape(shape), casting="unsafe")
 
@@ -96,12 +93,12 @@ def reduce(call: OpCall) -> HostFunction:
 @on_cpu("ArgMax", "ArgMin")
 def arg_extreme(call: OpCall) -> HostFunction:
     """Index of the largest or smallest element along an axis, the first or the last of equal ones."""
-    axis, last = row_axis(call), bool(call.attributes["select_last_index"])
+    axis, last = axis_of(call), bool(call.attributes["select_last_index"])
     find = np.argmax if call.op == "ArgMax" else np.argmin
-    shape, size = call.outputs[0].shape, call.input(0).shape[row_axis(call)]
+    shape, size = call.outputs[0].shape, call.input(0).shape[axis_of(call)]
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x = _wide(inputs[0])
+        x = widened(inputs[0])
         found = find(np.flip(x, axis), axis) if last else find(x, axis)
         np.copyto(outputs[0], (size - 1 - found if last else found).reshape(shape))
 
@@ -129,14 +126,14 @@ def _hardmax(x: Array, axis: int, out: Array) -> None:
 def row_wise(call: OpCall) -> HostFunction:
     """A function of each row along `axis`, the largest element subtracted first."""
     function = {"Softmax": _softmax, "LogSoftmax": _log_softmax, "Hardmax": _hardmax}[call.op]
-    axis = row_axis(call)
+    axis = axis_of(call)
     empty = call.input(0).size == 0
     narrow = compute_dtype(call.input(0).dtype) != call.input(0).dtype
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if empty:
             return
-        x = _wide(inputs[0])
+        x = widened(inputs[0])
         with np.errstate(all="ignore"):
             function(x, axis, x if narrow else outputs[0])
         if narrow:
@@ -148,14 +145,14 @@ def row_wise(call: OpCall) -> HostFunction:
 @on_cpu("LayerNormalization")
 def layer_normalization(call: OpCall) -> HostFunction:
     """(x - mean) / √(variance + epsilon) · scale + bias over the axes from `axis` on; float64 stays float64."""
-    axes = tuple(range(row_axis(call), len(call.input(0).shape)))
+    axes = tuple(range(axis_of(call), len(call.input(0).shape)))
     count = prod(call.input(0).shape[axis] for axis in axes)
     epsilon = call.attributes["epsilon"]
     assert DTYPES[call.input(0).dtype].kind == "float"
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x, scale = _wide(inputs[0]), _wide(inputs[1])
-        bias = _wide(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
+        x, scale = widened(inputs[0]), widened(inputs[1])
+        bias = widened(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
         with np.errstate(all="ignore"):
             mean = _sum(x, axes) / count
             work = x - mean

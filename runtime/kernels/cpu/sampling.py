@@ -12,20 +12,16 @@ import numpy as np
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.sampling import deformed_window, sample_mode
-from kgrun.graphs.operators.scalar_code import compute_dtype
+from kgrun.graphs.operators.nn import conv_window
+from kgrun.graphs.operators.sampling import sample_mode
 from kgrun.graphs.operators.windows import Window
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu.common import widened
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _CUBIC = -0.75
-
-
-def _wide(array: Array | None) -> Array:
-    assert array is not None
-    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
 def _reflected(x: Array, low: float, high: float) -> Array:
@@ -86,11 +82,11 @@ def grid_sample(call: OpCall) -> HostFunction:
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if outputs[0].size == 0:
             return
-        x, grid = inputs[0], _wide(inputs[1]).reshape(shape[0], -1, len(spatial))
+        x, grid = inputs[0], widened(inputs[1]).reshape(shape[0], -1, len(spatial))
         assert x is not None
         flat = x.reshape(*shape[:2], -1)
         if mode != "nearest":
-            flat = flat.astype(np.float64) if whole else _wide(flat)
+            flat = flat.astype(np.float64) if whole else widened(flat)
         with np.errstate(all="ignore"):
             taps = []
             for axis, size in enumerate(spatial):
@@ -138,7 +134,7 @@ def affine_grid(call: OpCall) -> HostFunction:
     base = np.stack([*mesh, np.ones(spatial)], -1).reshape(-1, rank + 1)
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        theta = _wide(inputs[0])
+        theta = widened(inputs[0])
         result = np.matmul(base.astype(theta.dtype), theta.transpose(0, 2, 1))
         np.copyto(outputs[0], result.reshape(outputs[0].shape), casting="unsafe")
 
@@ -154,7 +150,7 @@ def roi_align(call: OpCall) -> HostFunction:
     ratio, scale = given["sampling_ratio"], given["spatial_scale"]
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x, regions, images = _wide(inputs[0]), _wide(inputs[1]), inputs[2]
+        x, regions, images = widened(inputs[0]), widened(inputs[1]), inputs[2]
         assert images is not None
         if ((images < 0) | (images >= batches)).any():
             raise GraphError(f"{call.node}: RoiAlign's batch index is outside [0, {batches - 1}]", code="KG333")
@@ -208,7 +204,7 @@ def max_roi_pool(call: OpCall) -> HostFunction:
     (rows, columns), scale = call.attributes["pooled_shape"], call.attributes["spatial_scale"]
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x, regions = _wide(inputs[0]), _wide(inputs[1]).astype(np.float64)
+        x, regions = widened(inputs[0]), widened(inputs[1]).astype(np.float64)
         if not ((regions[:, 0] >= 0) & (regions[:, 0] < batches)).all():  # NaN is no image
             raise GraphError(f"{call.node}: MaxRoiPool's batch index is outside [0, {batches - 1}]", code="KG333")
         edges = np.floor(regions[:, 1:] * scale + 0.5)
@@ -241,15 +237,15 @@ def _largest(x: Array, axis: int, spans: Sequence[slice]) -> Array:
 @on_cpu("DeformConv")
 def deform_conv(call: OpCall) -> HostFunction:
     """A convolution whose taps are moved by offsets, and weighted by a mask: bilinear samples times the weights."""
-    window, group, parts = deformed_window(call), call.attributes["group"], call.attributes["offset_group"]
+    window, group, parts = conv_window(call), call.attributes["group"], call.attributes["offset_group"]
     taps, places, rank = prod(window.kernel), prod(window.output), len(window.kernel)
     base = _tap_places(window)
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if outputs[0].size == 0:
             return
-        x, weight, offset = (_wide(array) for array in inputs[:3])
-        bias, mask = (_wide(a) if a is not None else None for a in [*inputs[3:5], None, None][:2])
+        x, weight, offset = (widened(array) for array in inputs[:3])
+        bias, mask = (widened(a) if a is not None else None for a in [*inputs[3:5], None, None][:2])
         batch, channels = x.shape[:2]
         moved = offset.reshape(batch * parts, taps, rank, places).transpose(2, 0, 1, 3) + base[:, None]
         lines = moved.reshape(rank, batch * parts, -1)

@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.scans import scan_axis
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu.common import widened
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _MANY = 4_096  # elements of a row from which it pays to find the k-th one before sorting
-
-
-def _wide(array: Array | None) -> Array:
-    assert array is not None
-    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
 @on_cpu("CumSum", "CumProd")
@@ -31,7 +26,7 @@ def scan(call: OpCall) -> HostFunction:
     lead = (slice(None),) * axis
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x, out = _wide(inputs[0]), outputs[0]
+        x, out = widened(inputs[0]), outputs[0]
         if turned:
             x, out = np.flip(x, axis), np.flip(out, axis)
         if exclusive and x.shape[axis]:
@@ -53,7 +48,7 @@ def top_k(call: OpCall) -> HostFunction:
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if outputs[0].size == 0:
             return
-        x = _wide(inputs[0])
+        x = widened(inputs[0])
         lines = np.moveaxis(x, axis, -1)
         if few:
             flat = lines.reshape(-1, size)

@@ -9,17 +9,12 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.signal import dft_axis, mel_edges, transform_of, window_terms
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu.common import widened
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
-
-
-def _wide(array: Array | None) -> Array:
-    assert array is not None
-    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
 def _numbers(x: Array) -> Array:
@@ -42,7 +37,7 @@ def dft(call: OpCall) -> HostFunction:
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if outputs[0].size == 0:
             return
-        x = _numbers(_wide(inputs[0]))
+        x = _numbers(widened(inputs[0]))
         result: Array
         if found.real:
             result = np.fft.irfft(x, found.length, axis)
@@ -65,11 +60,11 @@ def stft(call: OpCall) -> HostFunction:
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if outputs[0].size == 0:
             return
-        x = _wide(inputs[0])
+        x = widened(inputs[0])
         x = x if x.ndim == 2 else _numbers(x)
         frames = sliding_window_view(x, found.length, 1)[:, :: found.step]
         if len(inputs) > 2 and inputs[2] is not None:
-            frames = frames * _wide(inputs[2])
+            frames = frames * widened(inputs[2])
         transform = np.fft.rfft if found.bins < found.length and x.dtype.kind == "f" else np.fft.fft
         _store(transform(frames, axis=2)[..., : found.bins], outputs[0])
 

@@ -12,19 +12,14 @@ import numpy as np
 from kgrun.graphs.dtypes import DTYPES
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.transposed import column_window, transposed_window, unpooled_shape
 from kgrun.graphs.operators.windows import Window
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu.common import widened
 from kgrun.runtime.kernels.cpu.sliding import add_bias, tap_slices
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
-
-
-def _wide(array: Array | None) -> Array:
-    assert array is not None
-    return array.astype(np.float32) if compute_dtype(array.dtype.name) != array.dtype.name else array
 
 
 def _spread(columns: Array, window: Window, out: Array) -> None:
@@ -54,8 +49,8 @@ def conv_transpose(call: OpCall) -> HostFunction:
     taps, places = prod(window.kernel), prod(window.input)
 
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-        x, weight = _wide(inputs[0]), _wide(inputs[1])
-        bias = _wide(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
+        x, weight = widened(inputs[0]), widened(inputs[1])
+        bias = widened(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
         if outputs[0].size == 0:
             return
         batch, channels = x.shape[0], x.shape[1] // group
@@ -81,7 +76,7 @@ def col2im(call: OpCall) -> HostFunction:
     def run(inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         if outputs[0].size == 0:
             return
-        x = _wide(inputs[0])
+        x = widened(inputs[0])
         shape = (x.shape[0], x.shape[1] // taps, taps, *window.input)
         _spread((x.astype(np.int32) if whole else x).reshape(shape), window, outputs[0])
 

@@ -10,8 +10,8 @@ from math import prod
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.operators import all_schemas
 from kgrun.graphs.operators.base import OpCall, TensorType
-from kgrun.graphs.operators.gradients import gradient_axis
 from kgrun.graphs.operators.scalar_code import compute_dtype
+from kgrun.graphs.operators.shapes import axis_of
 from kgrun.runtime.kernels.base import ClearOperand, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda import window_gradients
 from kgrun.runtime.kernels.cuda.common import (
@@ -38,7 +38,7 @@ on_cuda(*(s.name for s in all_schemas().values() if s.family == "gradients" and 
 
 @on_cuda("SoftmaxGrad", "LogSoftmaxGrad")
 def _row_wise(call: OpCall) -> Lowered:
-    source, axis = call.input(0), gradient_axis(call)
+    source, axis = call.input(0), axis_of(call)
     if source.size == 0:
         return Lowered(())
     n, inner = source.shape[axis], prod(source.shape[axis + 1 :])
@@ -58,7 +58,7 @@ def _row_wise(call: OpCall) -> Lowered:
 
 @on_cuda("LayerNormalizationGrad")
 def _layer_normalization(call: OpCall) -> Lowered:
-    source, axis = call.input(1), gradient_axis(call)
+    source, axis = call.input(1), axis_of(call)
     n, rows = prod(source.shape[axis:]), prod(source.shape[:axis])
     parts = [_normalized_input(call, rows, n)] if source.size else []
     if len(call.outputs) > 1 and n:

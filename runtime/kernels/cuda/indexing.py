@@ -12,8 +12,8 @@ from math import prod
 from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.operators import scalars
 from kgrun.graphs.operators.base import OpCall, TensorType
-from kgrun.graphs.operators.indexing import index_axis, nd_sizes, one_hot_axis
-from kgrun.graphs.operators.shapes import strides_of
+from kgrun.graphs.operators.indexing import nd_sizes, one_hot_axis
+from kgrun.graphs.operators.shapes import axis_of, strides_of
 from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import CopyOperand, KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
@@ -58,7 +58,7 @@ class Places:
 
 def _element_places(call: OpCall) -> Places:
     """Of GatherElements and ScatterElements: the coordinates of the index itself, but `axis` as the index says."""
-    data, indices, axis = call.input(0).shape, call.input(1).shape, index_axis(call)
+    data, indices, axis = call.input(0).shape, call.input(1).shape, axis_of(call)
     strides = strides_of(data)
     steps = [0 if at == axis else stride for at, stride in enumerate(strides)]
     sizes, (_, offsets) = collapse(indices, strides_of(indices), steps)

@@ -16,7 +16,7 @@ from kgrun.graphs.operators.movement import (
     slice_ranges,
     split_offsets,
 )
-from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
+from kgrun.graphs.operators.shapes import axis_of, broadcast_strides, strides_of
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import code, index_type, int64, integers, launch, source_input, target
 from kgrun.runtime.kernels.cuda.copies import UNITS, Copy, strided_copy
@@ -93,7 +93,7 @@ def _ranged(call: OpCall, ranges: Sequence[AxisRange], output: int) -> tuple[Cop
 def _gather(call: OpCall) -> Lowered:
     if call.outputs[0].size == 0:
         return Lowered(())
-    axis = call.axis(call.attributes["axis"], len(call.input(0).shape))
+    axis = axis_of(call)
     return Lowered((picked(call.input(0), axis, call.input(1), source_input(1)),))
 
 

@@ -7,10 +7,10 @@ from math import prod
 
 from kgrun.graphs.operators import all_schemas
 from kgrun.graphs.operators.base import OpCall, TensorType
-from kgrun.graphs.operators.normalization import group_count, norm_axes, norm_axis, normal_shape
+from kgrun.graphs.operators.normalization import group_count, norm_axes, normal_shape
 from kgrun.graphs.operators.reduction import reduced_shape
 from kgrun.graphs.operators.scalar_code import compute_dtype
-from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
+from kgrun.graphs.operators.shapes import axis_of, broadcast_strides, strides_of
 from kgrun.graphs.records import dataclass
 from kgrun.runtime.kernels.base import Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
@@ -134,7 +134,7 @@ def _mean_variance(call: OpCall) -> Lowered:
 
 @on_cuda("LpNormalization")
 def _lp_normalization(call: OpCall) -> Lowered:
-    source, axis = call.input(0), norm_axis(call)
+    source, axis = call.input(0), axis_of(call)
     if source.size == 0:
         return Lowered(())
     dtype = compute_dtype(source.dtype)

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.reduction import row_axis
-from kgrun.graphs.operators.shapes import broadcast_strides
+from kgrun.graphs.operators.shapes import axis_of, broadcast_strides
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand
 from kgrun.runtime.kernels.cuda.common import (
     BLOCK,
@@ -88,7 +87,7 @@ _SOFTMAX_TEXT = {
 
 def softmax(call: OpCall) -> Lowered:
     """Softmax, LogSoftmax or Hardmax along `axis`."""
-    source, axis = call.input(0), row_axis(call)
+    source, axis = call.input(0), axis_of(call)
     if source.size == 0:
         return Lowered(())
     n, inner = source.shape[axis], prod(source.shape[axis + 1 :])
@@ -108,7 +107,7 @@ def softmax(call: OpCall) -> Lowered:
 
 def arg_extreme(call: OpCall) -> Lowered:
     """ArgMax or ArgMin along `axis`."""
-    source, axis = call.input(0), row_axis(call)
+    source, axis = call.input(0), axis_of(call)
     if call.outputs[0].size == 0:
         return Lowered(())
     n, inner = source.shape[axis], prod(source.shape[axis + 1 :])
@@ -131,7 +130,7 @@ def arg_extreme(call: OpCall) -> Lowered:
 
 def layer_normalization(call: OpCall) -> Lowered:
     """LayerNormalization over the axes from `axis` on, in float (double for float64), two passes for the variance."""
-    source, axis = call.input(0), row_axis(call)
+    source, axis = call.input(0), axis_of(call)
     normal = source.shape[axis:]
     n, rows = prod(normal), prod(source.shape[:axis])
     if source.size == 0:

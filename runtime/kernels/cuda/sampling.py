@@ -6,7 +6,8 @@ from math import prod
 
 from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.sampling import deformed_window, sample_mode
+from kgrun.graphs.operators.nn import conv_window
+from kgrun.graphs.operators.sampling import sample_mode
 from kgrun.graphs.operators.shapes import strides_of
 from kgrun.runtime.kernels.base import KernelCall, Lowered, Operand, on_cuda
 from kgrun.runtime.kernels.cuda.common import (
@@ -270,7 +271,7 @@ def _deform_conv(call: OpCall) -> Lowered:
 
 def _sampled_columns(call: OpCall, columns: Operand) -> KernelCall:
     """Columns [batch, channels, taps, places] of bilinear samples, masked."""
-    x, window, parts = call.input(0), deformed_window(call), call.attributes["offset_group"]
+    x, window, parts = call.input(0), conv_window(call), call.attributes["offset_group"]
     rank, kernel, taps = len(window.kernel), window.kernel, prod(window.kernel)
     lines = ["long long rest = i;", coordinates(rank, "rest", "long long")]
     lines.append(f"const long long tap = rest % {taps}, plane = rest / {taps}, channel = plane % g.channels;")

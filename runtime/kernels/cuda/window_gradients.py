@@ -210,7 +210,7 @@ def _pool(call: OpCall) -> Lowered:
     order = reversed(range(rank)) if call.attributes.get("storage_order") else range(rank)
     for axis in order:
         own = f"({own}) * v.input[{axis}] + x{axis}"
-    term = "if (indices[at] == own) s += (T)dy[at];" if largest else f"s += (T)dy[at] / T({_count(call, rank)});"
+    term = "if (indices[at] == own) s += (T)dy[at];" if largest else f"s += (T)dy[at] / T({_count(rank)});"
     text = f"""{prelude([out.dtype])}typedef {c_type(out.dtype)} E;
 typedef {compute_type(out.dtype)} T;
 {geometry_struct(rank)}struct Sizes {{ long long at[{rank}]; }};
@@ -248,5 +248,5 @@ extern "C" __global__ void __launch_bounds__(256) kg_pool_grad(
     return Lowered((launch(code("kg_pool_grad", text), (*args, *map(int64, sizes)), out.size),))
 
 
-def _count(call: OpCall, rank: int) -> str:
+def _count(rank: int) -> str:
     return " * ".join(f"kg_met(v, kernel.at[{axis}], end.at[{axis}], {axis}, y{axis})" for axis in range(rank))

@@ -22,7 +22,6 @@ from kgrun.runtime.memory.offload.times import PROFILES, DeviceProfile, step_tim
 from kgrun.runtime.memory.plan_types import MemoryPlan
 from kgrun.runtime.program import Program
 
-MODES = ("auto", "off", "manual", "seeds")
 _TRIES = 4
 _LEAST_SHARE = 0.5  # of the limit that a schedule may be planned for, so that it packs (S100)
 _UNLIMITED = 1 << 58

@@ -30,6 +30,8 @@ class DeviceProfile:
     step_ns: Mapping[str, float] = field(default_factory=dict)
 
 
+Moved = list[tuple[int, int]]  # bytes and nanoseconds of each transfer
+
 # Measured with pinned memory: an H200 copies 55 GB/s each way at once, 4.24 TB/s on the device; float32 multiply-adds.
 PROFILES = {
     "h200": DeviceProfile("h200", 4.24e12, 6.0e13, 870.0, Rates(55e9, 55e9, 2_000.0)),
@@ -68,7 +70,7 @@ def report_profile(document: Mapping[str, Any], name: str) -> DeviceProfile:
         raise UsageError(f"{name} is no report of `kgrun execute --json`", code="KG260", help="it has no `kernels`")
     base = PROFILES["cpu" if _member(document, "device", "kind") == "cpu" else "h200"]
     times = {}
-    moved: dict[str, list[tuple[int, int]]] = {"H2D": [], "D2H": []}
+    moved: dict[str, Moved] = {"H2D": [], "D2H": []}
     for row in kernels:
         median = _member(row, "time_ns", "median")
         if not isinstance(median, int) or not isinstance(row.get("name"), str):
@@ -79,11 +81,7 @@ def report_profile(document: Mapping[str, Any], name: str) -> DeviceProfile:
             times[row["name"]] = float(median)
     peak = document.get("roofline")
     peak = peak if isinstance(peak, dict) else {}
-    rates = Rates(
-        _rate(moved["H2D"]) or base.rates.in_bytes_per_s,
-        _rate(moved["D2H"]) or base.rates.out_bytes_per_s,
-        base.rates.latency_ns,
-    )
+    rates = _measured_rates(moved["H2D"], moved["D2H"], base)
     return DeviceProfile(
         name,
         float(peak.get("bytes_per_s") or base.bytes_per_s),
@@ -97,7 +95,7 @@ def report_profile(document: Mapping[str, Any], name: str) -> DeviceProfile:
 def measured_profile(program: Program, medians: Mapping[int, int], base: DeviceProfile) -> DeviceProfile:
     """`base` with the median times of a program's steps, by index, and the rates of its transfers (S107)."""
     times = dict(base.step_ns)
-    moved: dict[str, list[tuple[int, int]]] = {"in": [], "out": []}
+    moved: dict[str, Moved] = {"in": [], "out": []}
     for step in program.steps:
         if step.index not in medians:
             continue
@@ -105,15 +103,19 @@ def measured_profile(program: Program, medians: Mapping[int, int], base: DeviceP
             moved[step.work.direction].append((step.work.nbytes, medians[step.index]))
         else:
             times[step.name] = float(medians[step.index])
-    rates = Rates(
-        _rate(moved["in"]) or base.rates.in_bytes_per_s,
-        _rate(moved["out"]) or base.rates.out_bytes_per_s,
-        base.rates.latency_ns,
-    )
+    rates = _measured_rates(moved["in"], moved["out"], base)
     return DeviceProfile("measured", base.bytes_per_s, base.flops_per_s, base.launch_ns, rates, times)
 
 
-def _rate(moved: list[tuple[int, int]]) -> float | None:
+def _measured_rates(inward: Moved, outward: Moved, base: DeviceProfile) -> Rates:
+    return Rates(
+        _rate(inward) or base.rates.in_bytes_per_s,
+        _rate(outward) or base.rates.out_bytes_per_s,
+        base.rates.latency_ns,
+    )
+
+
+def _rate(moved: Moved) -> float | None:
     """Bytes a second of the larger transfers: small ones tell of latency."""
     large = [(nbytes, ns) for nbytes, ns in moved if nbytes >= 1 << 20 and ns > 0]
     return sum(n for n, _ in large) * 1e9 / sum(ns for _, ns in large) if large else None
