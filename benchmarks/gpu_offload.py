@@ -64,7 +64,7 @@ def exposed_ms(report: RunReport, profile: DeviceProfile) -> float | None:
 class Subject:
     """One graph: its unlimited run, and limited ones against it."""
 
-    def __init__(self, made: Mapping[str, Any], device: str, iterations: int, marked: bool = False) -> None:
+    def __init__(self, made: Mapping[str, Any], device: str, iterations: int) -> None:
         self.graph, self.device, self.iterations = KernelGraph.model_validate(made), device, iterations
         with Session(self.graph, device=device, offload="off") as session:
             report = session.run(iterations=iterations, warmup=2, per_step=True, roofline=False)
@@ -74,7 +74,6 @@ class Subject:
         self.profile = profile_of(report, PROFILES["h200"])
         self.digests = digests(report)
         self.floor = floor(problem_of(self.program, self.peak, self.profile))[0]
-        self.marked = marked
 
     def run(self, limit: int | None, mode: str, profile: DeviceProfile | None = None) -> tuple[RunReport, float]:
         """A limited run and the seconds that preparing it took."""
@@ -199,7 +198,7 @@ def torch_step(options: argparse.Namespace) -> list[tuple[str, float, int]]:
 def streaming(section: Section, options: argparse.Namespace) -> None:
     """Weights that live on the host, alone and with limits."""
     made = streamed_blocks(options.blocks, options.width, options.tokens)
-    subject = Subject(made, options.device, options.iterations, marked=True)
+    subject = Subject(made, options.device, options.iterations)
     limited(section, subject, (0.3, 0.5, 0.7), seeds=False)
 
 

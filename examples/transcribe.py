@@ -40,12 +40,11 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Note:
-    """A note: its MIDI number, begin and end in seconds, mean likelihood."""
+    """A note: its MIDI number, begin and end in seconds."""
 
     key: int
     begin: float
     end: float
-    strength: float
 
     @property
     def name(self) -> str:
@@ -124,8 +123,7 @@ def notes(sounds: Array, begins: Array) -> list[Note]:
             if len(loud) < SHORTEST:
                 continue
             end = int(start + loud[-1] + 1)
-            strength = float(sounds[start:end, key].mean())
-            found.append(Note(key + LOWEST_KEY, start * seconds, end * seconds, strength))
+            found.append(Note(key + LOWEST_KEY, start * seconds, end * seconds))
     return sorted(found, key=lambda note: (round(note.begin, 1), note.key))
 
 

@@ -28,13 +28,11 @@ class LaunchLimits:
         shared_default: bytes of shared memory a block has without asking.
         shared_optin: bytes a block may ask for, static and dynamic together.
         registers_per_block, registers_per_thread: 32-bit registers.
-        warps_per_sm: warps that one multiprocessor holds at once.
         cluster: most blocks in a cluster that every device of the architecture takes; 0 where there are no clusters.
     """
 
     arch: str
     shared_optin: int
-    warps_per_sm: int
     cluster: int = 0
     grid: tuple[int, int, int] = (2**31 - 1, 65_535, 65_535)
     block: tuple[int, int, int] = (1_024, 1_024, 64)
@@ -47,18 +45,18 @@ class LaunchLimits:
 LIMITS: dict[str, LaunchLimits] = {
     row.arch: row
     for row in (
-        LaunchLimits("sm_75", 64 * KIB, 32),
-        LaunchLimits("sm_80", 163 * KIB, 64),
-        LaunchLimits("sm_86", 99 * KIB, 48),
-        LaunchLimits("sm_87", 163 * KIB, 48),
-        LaunchLimits("sm_88", 99 * KIB, 48),
-        LaunchLimits("sm_89", 99 * KIB, 48),
-        LaunchLimits("sm_90", 227 * KIB, 64, cluster=8),
-        LaunchLimits("sm_100", 227 * KIB, 64, cluster=8),
-        LaunchLimits("sm_103", 227 * KIB, 64, cluster=8),
-        LaunchLimits("sm_110", 227 * KIB, 48, cluster=8),
-        LaunchLimits("sm_120", 99 * KIB, 48, cluster=8),
-        LaunchLimits("sm_121", 99 * KIB, 48, cluster=8),
+        LaunchLimits("sm_75", 64 * KIB),
+        LaunchLimits("sm_80", 163 * KIB),
+        LaunchLimits("sm_86", 99 * KIB),
+        LaunchLimits("sm_87", 163 * KIB),
+        LaunchLimits("sm_88", 99 * KIB),
+        LaunchLimits("sm_89", 99 * KIB),
+        LaunchLimits("sm_90", 227 * KIB, cluster=8),
+        LaunchLimits("sm_100", 227 * KIB, cluster=8),
+        LaunchLimits("sm_103", 227 * KIB, cluster=8),
+        LaunchLimits("sm_110", 227 * KIB, cluster=8),
+        LaunchLimits("sm_120", 99 * KIB, cluster=8),
+        LaunchLimits("sm_121", 99 * KIB, cluster=8),
     )
 }
 

@@ -18,7 +18,7 @@ from kgrun.graphs.errors import UsageError
 from kgrun.runtime.checks.names import check_settings
 from kgrun.runtime.checks.watch import Watch
 from kgrun.runtime.culprit import blaming
-from kgrun.runtime.devices import open_device
+from kgrun.runtime.devices import device_for
 from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.devices.cuda_libraries import Precision
 from kgrun.runtime.drawn_ahead import early_draws
@@ -128,10 +128,7 @@ class Session:
                 self.bound = bind_given(graph, dims or {}, self._given, strict=strict, allow_empty=allow_empty)
             self._early = early_draws(self.bound, self._given, seed) if host_memory_limit is None else {}
             with self._phases("open device"):
-                found = open_device(device, precision=precision) if isinstance(device, str) else (device, None)
-                self.device, self.fallback_reason = found
-            if isinstance(device, str):
-                undo.callback(self.device.close)
+                self.device, self.fallback_reason = device_for(device, undo, precision=precision)
             undo.callback(limit_memory(self.device, memory_limit, host_memory_limit))
             self._watch = Watch(check_settings(checks, schedule, self.device.info.kind))
             self._watch.check_arguments(self.bound, self.device.info.arch)

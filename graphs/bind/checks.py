@@ -136,7 +136,7 @@ def _inplace_faults(bound: BoundGraph, node: BoundNode) -> Iterator[GraphError]:
                 bound,
                 node,
                 "KG354",
-                f"{output!r} ({target.nbytes} bytes) cannot take over {name!r} ({source.nbytes} bytes)",
+                f"{output!r} ({target.nbytes:,} bytes) cannot take over {name!r} ({source.nbytes:,} bytes)",
                 *path,
             )
         if source.role in ("input", "constant"):

@@ -59,7 +59,7 @@ def bind_workspace(scope: NodeScope, node: KernelNode | OpNode) -> tuple[tuple[i
     for i, entry in enumerate(node.workspace):
         nbytes = scope.evaluate(entry.nbytes if is_workspace(entry) else entry, "workspace", i)
         if nbytes < 0:
-            raise scope.error("KG347", f"workspace of {nbytes} bytes", "workspace", i)
+            raise scope.error("KG347", f"workspace of {nbytes:,} bytes", "workspace", i)
         sizes.append(nbytes)
         if is_workspace(entry) and entry.clear:
             cleared.append(i)

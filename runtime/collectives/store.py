@@ -32,7 +32,7 @@ class Store:
     """
 
     def __init__(self, host: str, port: int, token: str, size: int, listen: str | None = None) -> None:
-        self._token, self._size = token, size
+        self._token = token
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._log: list[tuple[int | None, bytes]] = []

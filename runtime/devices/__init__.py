@@ -1,4 +1,4 @@
-"""Where steps run. `open_device` picks one by name."""
+"""Where steps run. `open_device` picks one by name, `device_for` takes one that is open, too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from kgrun.graphs.errors import UsageError
 from kgrun.runtime.devices.base import Device
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from kgrun.runtime.devices.cuda_libraries import Precision
 
 
@@ -41,3 +43,12 @@ def open_device(name: str = "auto", *, precision: Precision = "float32") -> tupl
     from kgrun.runtime.devices.cpu import CpuDevice
 
     return CpuDevice(), reason
+
+
+def device_for(device: str | Device, undo: ExitStack, *, precision: Precision = "float32") -> tuple[Device, str | None]:
+    """As `open_device`, closed by `undo`; a device that is open already is taken as it is, and stays open."""
+    if not isinstance(device, str):
+        return device, None
+    opened, reason = open_device(device, precision=precision)
+    undo.callback(opened.close)
+    return opened, reason

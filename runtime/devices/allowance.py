@@ -46,9 +46,9 @@ class Allowance:
         free = max(total - self.held, 0)
         why = "its memory" if total == self._capacity else "the memory limit"
         raise DoesNotFit(
-            f"out of memory on {self._owner}: {nbytes} bytes planned, {free} of {total} free under {why}",
+            f"out of memory on {self._owner}: {nbytes:,} bytes planned, {free:,} of {total:,} free under {why}",
             code="KG410",
-            help=f"held by this run: {self.held} bytes. Use smaller dimensions, or raise --memory-limit",
+            help=f"held by this run: {self.held:,} bytes. Use smaller dimensions, or raise --memory-limit",
             details={"planned_bytes": nbytes, "free_bytes": free, "total_bytes": total, "held_bytes": self.held}
             | {"context_bytes": 0},
         )

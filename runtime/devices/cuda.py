@@ -75,7 +75,7 @@ class CudaDevice:
             found = translate(error, "allocation")
             if isinstance(found, DoesNotFit):
                 raise self._does_not_fit(nbytes) from error
-            self._fail(error, f"allocating {nbytes} bytes")
+            self._fail(error, f"allocating {nbytes:,} bytes")
         self._allowance.take(address, nbytes)
         return address
 
@@ -332,9 +332,9 @@ class CudaDevice:
         other = total - free - held
         return DoesNotFit(
             f"out of memory on GPU {self.info.index} ({self.info.name}): "
-            f"{nbytes} bytes planned, {free} of {total} free",
+            f"{nbytes:,} bytes planned, {free:,} of {total:,} free",
             code="KG410",
-            help=f"held by this run: {held} bytes; by contexts and other programs: {other} bytes. "
+            help=f"held by this run: {held:,} bytes; by contexts and other programs: {other:,} bytes. "
             "Lower --dim, or set --memory-limit",
             details={"planned_bytes": nbytes, "free_bytes": free, "total_bytes": total, "held_bytes": held}
             | {"context_bytes": other},

@@ -19,7 +19,7 @@ from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.operators.base import ValueUnknown
 from kgrun.runtime.checks import Watch, check_settings
 from kgrun.runtime.culprit import Tell
-from kgrun.runtime.devices import open_device
+from kgrun.runtime.devices import device_for
 from kgrun.runtime.devices.base import Device, TimingMethod
 from kgrun.runtime.devices.cuda_libraries import Precision
 from kgrun.runtime.dump import DumpConfig
@@ -98,10 +98,7 @@ class EagerSession:
             with self._phases("bind"):
                 self._warnings = self._checked(strict, allow_empty, asked=reason is None)
             with self._phases("open device"):
-                found = open_device(device, precision=precision) if isinstance(device, str) else (device, None)
-                self.device, self.fallback_reason = found
-            if isinstance(device, str):
-                undo.callback(self.device.close)
+                self.device, self.fallback_reason = device_for(device, undo, precision=precision)
             undo.callback(limit_memory(self.device, memory_limit, host_memory_limit))
             watch = Watch(check_settings((), schedule, self.device.info.kind))
             self._body = Body(

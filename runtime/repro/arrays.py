@@ -91,7 +91,7 @@ def _outside(bound: BoundGraph, nodes: Iterable[BoundNode]) -> list[BoundTensor]
 def _leave(document: Document, bound: BoundGraph, tensor: BoundTensor, given: bool, notes: list[str]) -> bool:
     """Note what is left out; whether `document` now names a file outside the bundle."""
     name, spec = tensor.name, tensor.spec
-    size = f"{tensor.nbytes} bytes, beyond the limit of {LIMIT_BYTES} in all"
+    size = f"{tensor.nbytes:,} bytes, beyond the limit of {LIMIT_BYTES:,} in all"
     size = "a table that stays on the host" if name in bound.cached else size
     if given or spec is None:
         notes.append(f"{name} is not in it ({size}): give it with --input {name}=FILE")

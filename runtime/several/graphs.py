@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kgrun.graphs.bind.dims import dim_names, dims_from_shapes
 from kgrun.graphs.errors import DoesNotFit, UsageError, did_you_mean
 from kgrun.runtime.checks.skipped import POISON
-from kgrun.runtime.devices import open_device
+from kgrun.runtime.devices import device_for
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.host_data import Array
 from kgrun.runtime.report import RunReport
@@ -66,10 +66,7 @@ class Graphs:
         self.sessions: dict[str, Session] = {}
         self._shares: dict[str, Share] = {}
         with ExitStack() as undo:
-            found = open_device(device, precision=precision) if isinstance(device, str) else (device, None)
-            self.device, self.fallback_reason = found
-            if isinstance(device, str):
-                undo.callback(self.device.close)
+            self.device, self.fallback_reason = device_for(device, undo, precision=precision)
             for graph in graphs:
                 self._plan(undo, graph, dims or {}, (values or {}).get(graph.name, {}), settings)
             plans = {name: session.planned_memory for name, session in self.sessions.items()}

@@ -21,7 +21,7 @@ from kgrun.graphs.bind.given import bind_given
 from kgrun.graphs.bound import Warning
 from kgrun.graphs.errors import GraphError, UsageError
 from kgrun.graphs.schema.kinds import is_dim
-from kgrun.runtime.devices import open_device
+from kgrun.runtime.devices import device_for
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.host_data import Array, check_names, closed_session
 from kgrun.runtime.infer import infer
@@ -100,10 +100,7 @@ class ShapeSession:
         self.unpadded: dict[str, str] = {}
         self._axes: dict[str, dict[str, int]] = {}
         with ExitStack() as undo:
-            found = open_device(device, precision=precision) if isinstance(device, str) else (device, None)
-            self.device, self.fallback_reason = found
-            if isinstance(device, str):
-                undo.callback(self.device.close)
+            self.device, self.fallback_reason = device_for(device, undo, precision=precision)
             self._arenas = Arenas(self.device)
             undo.callback(self._close_kept)
             self._undo = undo.pop_all()

@@ -218,13 +218,13 @@ def test_unknown_input_is_usage_with_a_suggestion(kgrun: Any, graph_file: Any, x
 
 
 def test_missing_device_is_exit_7_and_never_green(kgrun: Any, graph_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kgrun.runtime.session as session
+    import kgrun.runtime.devices as devices
     from kgrun.graphs.errors import DeviceUnavailable
 
     def refuse(*_: object, **_more: object) -> None:
         raise DeviceUnavailable("no NVIDIA driver: libcuda was not found", code="KG702")
 
-    monkeypatch.setattr(session, "open_device", refuse)
+    monkeypatch.setattr(devices, "open_device", refuse)
     result = kgrun("execute", graph_file(), "--device", "cuda")
     assert (result.code, result.out) == (7, "")
     assert result.err.startswith("error[KG702]: no NVIDIA driver")

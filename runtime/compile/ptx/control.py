@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from kgrun.runtime.compile.ptx.context import HIDDEN, llvm_type
 from kgrun.runtime.compile.ptx.emit import Emitter
 from kgrun.runtime.compile.ptx.quick_values import LOOKS
 from kgrun.runtime.compile.ptx.rules import Rule
-from kgrun.runtime.compile.ptx.syntax import Instruction, Param
+from kgrun.runtime.compile.ptx.syntax import Instruction, Param, listed_names
 
 # Functions of the device's C library that PTX calls by name, and what serves them.
 _SERVICES = {
@@ -36,9 +35,9 @@ def hidden_arguments(e: Emitter) -> list[str]:
 def call(e: Emitter, i: Instruction) -> None:
     """`call (results), callee, (arguments) {, prototype}`: direct, through a pointer, or a service."""
     operands = list(i.operands)
-    results = _names(operands.pop(0)) if operands[0].startswith("(") else []
+    results = listed_names(operands.pop(0)) if operands[0].startswith("(") else []
     callee = operands.pop(0)
-    arguments = _names(operands.pop(0)) if operands and operands[0].startswith("(") else []
+    arguments = listed_names(operands.pop(0)) if operands and operands[0].startswith("(") else []
     if callee in _SERVICES and not e.program.module.has_body(callee):
         _service(e, i, callee, results, arguments)
         return
@@ -127,10 +126,6 @@ def _argument(e: Emitter, param: Param, name: str) -> str:
         return f"ptr {place}" if kind == "ptr" else f"{kind} {e.value(f'load {kind}, ptr {place}')}"
     kind = parameter_type(param)
     return f"{kind} {e.read(name, kind)}"
-
-
-def _names(text: str) -> list[str]:
-    return [name for name in re.split(r"[\s,()]+", text) if name]
 
 
 def _service(e: Emitter, i: Instruction, callee: str, results: list[str], arguments: list[str]) -> None:

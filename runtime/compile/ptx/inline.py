@@ -13,7 +13,7 @@ from functools import cache
 from kgrun.runtime.compile.ptx.context import Unsupported
 from kgrun.runtime.compile.ptx.flow import is_suspend
 from kgrun.runtime.compile.ptx.parse import Module
-from kgrun.runtime.compile.ptx.syntax import Function, Instruction
+from kgrun.runtime.compile.ptx.syntax import Function, Instruction, listed_names
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 _MOST_ROUNDS = 200
@@ -61,8 +61,8 @@ def _with_body(caller: Function, place: int, call: Instruction, callee: Function
     if call.guard:
         raise Unsupported("a guarded call of a function with a barrier inside", call.location)
     operands = list(call.operands)
-    results = _words(operands.pop(0)) if operands[0].startswith("(") else []
-    arguments = _words(operands[1]) if len(operands) > 1 else []
+    results = listed_names(operands.pop(0)) if operands[0].startswith("(") else []
+    arguments = listed_names(operands[1]) if len(operands) > 1 else []
     names = {param.name: given for param, given in zip(callee.params, arguments, strict=True)}
     names |= {result.name: given for result, given in zip(callee.results, results, strict=True)}
     own = {*callee.registers, *(item for item in callee.body if isinstance(item, str))}
@@ -95,7 +95,3 @@ def _with_body(caller: Function, place: int, call: Instruction, callee: Function
     for name, variable in callee.variables.items():
         merged.variables[names.get(name, name)] = replace(variable, name=names.get(name, name))
     return merged
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in re.split(r"[\s,()]+", text) if word]

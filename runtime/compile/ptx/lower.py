@@ -16,7 +16,7 @@ from kgrun.runtime.compile.ptx.lowering import Lowering
 from kgrun.runtime.compile.ptx.parse import Module
 from kgrun.runtime.compile.ptx.quick_values import PLAIN, RUN, Quick
 from kgrun.runtime.compile.ptx.survey import inspections_of, plain_barriers, quick_settings
-from kgrun.runtime.compile.ptx.syntax import Function, Location, align_up
+from kgrun.runtime.compile.ptx.syntax import Function, Location, align_up, args_size
 
 Inspections = Sequence[Inspection | None]
 _LARGE = 800_000  # characters of LLVM text from which on loops over threads would take too long to compile
@@ -69,7 +69,7 @@ def lower_kernel(
     if not looped:
         inspections = [None] * len(inspections)
     parts += _looks(lowering, function, inspections, looped)
-    parts.append(region.entry_points(len(inspections), looped, _args_size(function), inspections))
+    parts.append(region.entry_points(len(inspections), looped, args_size(function.params), inspections))
     if looped:
         program.declare("llvm.smin.i32", "i32 (i32, i32)")
         program.declare("llvm.smax.i32", "i32 (i32, i32)")
@@ -216,10 +216,6 @@ def _body_text(lowering: Lowering, name: str) -> str:
     ]
     head = f"define internal i32 @{name}({HIDDEN_PARAMETERS}, ptr %P, i64 %T, i64 %LB{region.HOISTED}) {{"
     return "\n".join([head, "entry:", *prologue, *lowering.entry, *lowering.lines, "}"])
-
-
-def _args_size(function: Function) -> int:
-    return max((param.offset + param.size for param in function.params), default=0)
 
 
 def _declaration(name: str, signature: str) -> str:

@@ -24,7 +24,7 @@ from kgrun.runtime.compile.ptx.launch import BufferInfo, Dim3, Geometry
 from kgrun.runtime.compile.ptx.layout import KIND_NUMBERS
 from kgrun.runtime.compile.ptx.parse import Module, parse_module
 from kgrun.runtime.compile.ptx.quick_launch import QuickLaunch, run_quick
-from kgrun.runtime.compile.ptx.syntax import Param, Variable, align_up
+from kgrun.runtime.compile.ptx.syntax import Param, Variable, align_up, args_size
 
 PLAIN, EXACT, QUICK = "plain", "exact", "quick"  # how a launch runs: see the docs page on checks
 CHECKS = frozenset(launching.CHECK_BITS)
@@ -58,7 +58,7 @@ class PtxKernel:
     @property
     def args_size(self) -> int:
         """Bytes of the packed argument buffer."""
-        return max((param.offset + param.size for param in self.params), default=0)
+        return args_size(self.params)
 
     def prepare(self, *, looped: bool = True) -> None:
         """Compile now; raises `DeviceUnavailable` for an operation that does not run on the CPU."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import field
 from functools import lru_cache
 
@@ -88,6 +89,11 @@ class Function:
     max_threads: int | None = None
 
 
+def args_size(params: Iterable[Param]) -> int:
+    """Bytes of the packed argument buffer."""
+    return max((param.offset + param.size for param in params), default=0)
+
+
 def align_up(value: int, alignment: int) -> int:
     return (value + alignment - 1) // alignment * alignment
 
@@ -126,6 +132,11 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=1 << 14)
+def listed_names(text: str) -> list[str]:
+    """The names in `(a, b, c)`."""
+    return [name for name in re.split(r"[\s,()]+", text) if name]
+
+
 def vector_elements(text: str) -> tuple[str, ...]:
     """The elements of `{a, b}`; a plain operand is its own single element."""
     return tuple(part.strip() for part in text[1:-1].split(",")) if text.startswith("{") else (text,)

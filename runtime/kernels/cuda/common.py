@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import resources
 from math import prod
+from pathlib import Path
 
 from kgrun.graphs.bound import Dim3
 from kgrun.graphs.dtypes import DTYPES
@@ -32,6 +35,22 @@ _CONVERT_TO = {
     "float8_e4m3fn": ("__nv_fp8_e4m3", "__nv_fp8_e4m3(float(v))", "__nv_fp8_e4m3(v)"),
     "float8_e5m2": ("__nv_fp8_e5m2", "__nv_fp8_e5m2(float(v))", "__nv_fp8_e5m2(v)"),
 }
+
+
+def library_installed(switch: str, bindings: str, wheels: str, system: str) -> bool:
+    """Whether a vendor's library is to be had.
+
+    Args:
+        switch: variable of the environment that turns it off with 0.
+        bindings: the package that calls it.
+        wheels, system: patterns of its file, in NVIDIA's wheels and in the system's folders.
+    """
+    if os.environ.get(switch) == "0" or importlib.util.find_spec(bindings) is None:
+        return False
+    spec = importlib.util.find_spec("nvidia")
+    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+    found = any(next(place.glob(wheels), None) for place in places)
+    return found or next(Path("/").glob(system), None) is not None
 
 
 def c_type(dtype: str) -> str:

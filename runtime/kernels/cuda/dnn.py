@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.graphs.operators.shapes import strides_of
 from kgrun.graphs.operators.windows import Window
 from kgrun.runtime.kernels.base import KernelCall, LibraryRoutine, Lowered, LoweredWork, Operand
-from kgrun.runtime.kernels.cuda.common import compute_type, source_input, target
+from kgrun.runtime.kernels.cuda.common import compute_type, library_installed, source_input, target
 from kgrun.runtime.kernels.cuda.elementwise import Scalars, Source, elementwise
 
 _TYPES = frozenset({"float32", "float16", "bfloat16"})
@@ -22,12 +19,7 @@ _LEAST_WORKSPACE, _MOST_WORKSPACE = 1 << 20, 64 << 20
 @lru_cache
 def dnn_available() -> bool:
     """Whether cuDNN and its frontend are installed; KGRUN_DNN=0 turns it off."""
-    if os.environ.get("KGRUN_DNN") == "0" or importlib.util.find_spec("cudnn") is None:
-        return False
-    spec = importlib.util.find_spec("nvidia")
-    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    wheels = any(next(place.glob("cudnn/lib/libcudnn.so*"), None) for place in places)
-    return wheels or next(Path("/usr/lib/x86_64-linux-gnu").glob("libcudnn.so*"), None) is not None
+    return library_installed("KGRUN_DNN", "cudnn", "cudnn/lib/libcudnn.so*", "usr/lib/x86_64-linux-gnu/libcudnn.so*")
 
 
 def convolution(call: OpCall, window: Window, own: Callable[[bool], KernelCall]) -> Lowered | None:

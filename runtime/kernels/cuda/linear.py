@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from pathlib import Path
 
 from kgrun.graphs.dtypes import DTYPES, itemsize
 from kgrun.graphs.operators.base import OpCall, TensorType
@@ -21,6 +18,7 @@ from kgrun.runtime.kernels.cuda.common import (
     compute_type,
     int64,
     integers,
+    library_installed,
     number,
     source_input,
     target,
@@ -64,12 +62,7 @@ class Product:
 @lru_cache
 def blas_available() -> bool:
     """Whether cuBLAS and its bindings are installed; KGRUN_BLAS=0 turns it off."""
-    if os.environ.get("KGRUN_BLAS") == "0" or importlib.util.find_spec("nvmath") is None:
-        return False
-    spec = importlib.util.find_spec("nvidia")
-    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    wheels = any(next(place.glob("*/lib/libcublas.so*"), None) for place in places)
-    return wheels or next(Path("/usr/local/cuda/lib64").glob("libcublas.so*"), None) is not None
+    return library_installed("KGRUN_BLAS", "nvmath", "*/lib/libcublas.so*", "usr/local/cuda/lib64/libcublas.so*")
 
 
 @on_cuda("MatMul")

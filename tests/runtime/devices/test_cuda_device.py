@@ -367,7 +367,7 @@ def test_a_limit_counts_what_the_device_hands_out(device: CudaDevice, driver: Fa
     second = device.allocate(3_000)
     assert device.free_memory() == (2_000, 6_000)
     asked = driver.calls.count("alloc")
-    with pytest.raises(DoesNotFit, match="2001 bytes planned, 2000 of 6000 free under the memory limit") as caught:
+    with pytest.raises(DoesNotFit, match="2,001 bytes planned, 2,000 of 6,000 free under the memory limit") as caught:
         device.allocate(2_001)
     assert caught.value.code == "KG410"
     assert driver.calls.count("alloc") == asked  # the driver is not even asked
