@@ -164,9 +164,11 @@ class LoadedProgram:
 
     @property
     def updated(self) -> list[Buffer]:
-        """Parameter buffers that the steps of a run overwrite (S22)."""
+        """Parameter buffers that the steps of a run overwrite, save those of nodes with `update_async` (S22)."""
+        graph = self.program.graph
         steps = (step for step in self.program.steps if not isinstance(step.work, TransferWork))
-        written = {index for step in steps for index in step.writes}
+        kept = (step for step in steps if not graph.source.nodes[graph.nodes[step.node].position].update_async)
+        written = {index for step in kept for index in step.writes}
         return [b for b in self.program.buffers if b.memory_class is MemoryClass.PARAMETER and b.index in written]
 
     def load(self, given: Mapping[str, Array], seed: int, *, inputs: bool, anew: Collection[str] = frozenset()) -> None:

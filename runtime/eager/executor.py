@@ -288,7 +288,7 @@ class Executor:
         others = block.refs - dying - sum(1 for each in blocks if each is block) - (block.fixed if updated else 0)
         if updated and others > 0:
             raise GraphError(f"{program.node.name!r} cannot overwrite {block.name!r}: it is still read", code="KG345")
-        self.updates |= updated
+        self.updates |= updated and not frame.body.graph.nodes[position].update_async
         if updated and self.wrote is not None:
             self.wrote(block)
         if others <= 0:

@@ -329,6 +329,15 @@ def test_an_array_for_an_updated_parameter_is_where_updates_go_on_from() -> None
         assert session.run().outputs["w2"].tolist() == [13, 13, 13]
 
 
+@pytest.mark.parametrize(("update_async", "left"), [(False, 2.0), (True, 5.0)])
+def test_S22_updates_of_nodes_that_do_not_count_are_not_put_back(update_async: bool, left: float) -> None:
+    tensors = {"w": tensor("parameter", (3,), F, init={"fill": 0}), "one": tensor("input", (3,), F, init={"fill": 1})}
+    step = node("step", ["w", "one"], ["w2"], op="Add", inplace={"w2": "w"}, update_async=update_async)
+    with Session(graph([step], tensors, ["w2"]), device="cpu") as session:
+        assert [buffer.name for buffer in session.loaded.updated] == ([] if update_async else ["w"])
+        assert set(session.run(iterations=2, warmup=3).outputs["w2"].tolist()) == {left}
+
+
 @pytest.mark.parametrize("given", [[1.0, 2.0], None])
 def test_what_is_no_array_is_refused(given: object) -> None:
     made = graph([node("a", ["x"], ["y"], op="Neg")], X, ["y"], dims={"n": 2})
