@@ -115,6 +115,9 @@ def check_launch(
 def _shared(limits: LaunchLimits, static: int, dynamic: int) -> list[Finding]:
     if dynamic < 0:
         return [(f"shared={dynamic} < 0", ("shared",))]
+    if static > limits.shared_default:
+        text = f"{static} bytes of static shared memory > {limits.shared_default} (max_shared_memory_per_block)"
+        return [(f"{text}; more has to be dynamic", ("shared",))]
     if static + dynamic <= limits.shared_optin:
         return []
     asked = f"shared={dynamic}" + (f" + {static} static = {static + dynamic}" if static else "")

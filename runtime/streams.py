@@ -121,13 +121,21 @@ def conflicts(program: Program, streams: StreamPlan, buffers: Sequence[int]) -> 
 
     Buffer X may give its bytes to Y when every last step of X, one a stream, has ended before any step of Y starts.
     """
+    import numpy as np
+
     first, last = spans(program, streams, buffers)
-    found = []
-    for i, x in enumerate(buffers):
-        for j in range(i):
-            y = buffers[j]
-            if not _dead_before(last[x], first.get(y)) and not _dead_before(last[y], first.get(x)):
-                found.append((j, i))
+    if not buffers:
+        return []
+    never = (len(program.steps),) * len(streams.names)  # of what no step touches: whatever was there is dead by then
+    starts = np.array([first.get(buffer, never) for buffer in buffers]).T.copy()  # a row a stream
+    ends = np.array([last[buffer] for buffer in buffers]).T.copy()
+    found: list[tuple[int, int]] = []
+    for i in range(len(buffers)):
+        after = before = np.True_
+        for start, end in zip(starts, ends, strict=True):
+            after = after & (start[:i] >= end[i])
+            before = before & (end[:i] <= start[i])
+        found += [(j, i) for j in np.flatnonzero(~(after | before)).tolist()]
     return found
 
 
@@ -148,7 +156,3 @@ def spans(
             seen = first.get(buffer)
             first[buffer] = clock if seen is None else tuple(min(pair) for pair in zip(seen, clock, strict=True))
     return first, {buffer: tuple(ended) for buffer, ended in last.items()}
-
-
-def _dead_before(last: Sequence[int], first: Sequence[int] | None) -> bool:
-    return first is None or all(ended >= needed for ended, needed in zip(first, last, strict=True))

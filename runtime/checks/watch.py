@@ -141,7 +141,11 @@ class _Looking:
         return Finding(check, message, where, step.name, step.op, tensor, element, count=count)
 
     def _unwritten(self, step: Step, fresh: dict[str, Array]) -> Iterator[Finding]:
-        """Outputs with elements that still hold their poison; `fresh` gets which, by tensor."""
+        """Outputs with elements that still hold their poison; `fresh` gets which, by tensor.
+
+        Of a kernel that ended itself half-way, which is reported, the rest is no fault of its own.
+        """
+        ended = any(each.check == "trap" and each.node == step.name for each in self.watch.findings.values())
         for each in self._operands[step.index]:
             if not each.output or each.initialised:
                 continue
@@ -154,6 +158,8 @@ class _Looking:
             if count:
                 fresh[each.name] = left
                 self._incomplete.add(each.pointer.buffer)
+                if ended:
+                    continue
                 first = int(np.argmax(left))
                 what = element_text(each.name, each.shape, first)
                 message = f"{step.name!r} ({step.op}) never wrote {what}: {count:,} of {left.size:,} elements"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from kgrun.graphs.errors import CompileError, DeviceUnavailable, Place
+from kgrun.graphs.errors import CompileError, DeviceUnavailable, Place, did_you_mean
 from kgrun.runtime.compile import headers
 from kgrun.runtime.compile.cache import CompileCache, default_cache, digest_key
 
@@ -23,6 +23,9 @@ _PLACED = re.compile(
     re.MULTILINE,
 )
 _UNPLACED = re.compile(r"^(?:nvrtc: |ptxas )?(?:fatal|error)\s*: (?P<text>.*)$", re.MULTILINE)
+_ENTRY = re.compile(r"__global__\s+(?:(?:void|static|inline|__launch_bounds__\s*\([^()]*\))\s+)*(\w+)\s*\(")
+_NAMES = "__nv_name_map"  # the file that NVRTC makes of name expressions
+_NAMED = re.compile(r'Input name expression was: "(.*)"')
 _CONTEXT_LINES = 2
 _INSTALL = "pip install 'kgrun[cpu]' (or 'kgrun[cuda]' where there is a GPU)"
 
@@ -189,7 +192,7 @@ def _run_nvrtc(source: str, name: str, arguments: Sequence[str], kind: Kind, nam
         (code,) = nvrtc.nvrtcCompileProgram(program, len(arguments), [_bytes(argument) for argument in arguments])
         log = _fetch(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode("utf-8", "replace").strip()
         if int(code) != 0:
-            raise _compile_error(log or code.name, source, name)
+            raise _compile_error(log or code.name, source, name, names)
         getters = {
             "cubin": (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
             "ptx": (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX),
@@ -218,8 +221,12 @@ def _lowered(nvrtc: Any, program: Any, expression: str) -> str:
     return str(lowered.decode())
 
 
-def _compile_error(log: str, source: str, name: str) -> CompileError:
+def _compile_error(log: str, source: str, name: str, names: Sequence[str]) -> CompileError:
     found = first_error(log, source, name)
+    if found.file == _NAMES and (named := _NAMED.search(log)):  # spelled out with spaces of its own
+        spelled = "".join(named[1].split())
+        expression = next((each for each in names if "".join(each.split()) == spelled), named[1].strip())
+        return _unknown_entry(expression, found.message, log, source, name)
     message = found.message + (f"\n{found.context}" if found.context else "")
     others = len(_PLACED.findall(log)) - 1
     hint = f"{others} more error{'s' * (others > 1)} in the compiler's log" if others > 0 else None
@@ -227,6 +234,19 @@ def _compile_error(log: str, source: str, name: str) -> CompileError:
         hint = "give its folder as an include directory, or put the header beside the source"
     where = Place(file=found.file or name, line=found.line)
     return CompileError(message, code="KG501", where=where, help=hint, details={"log": log})
+
+
+def _unknown_entry(expression: str, why: str, log: str, source: str, name: str) -> CompileError:
+    """The source compiles, but an entry names nothing in it, or no instance of a template."""
+    known = list(dict.fromkeys(_ENTRY.findall(source)))
+    base = expression.partition("<")[0].strip()
+    code = "KG502" if base in known else "KG504"
+    hint = did_you_mean(base, known) or f"it has {', '.join(known) or 'no kernel'}"
+    if code == "KG502":
+        hint = f"an entry of a template has its arguments: {base}<float>"
+    return CompileError(
+        f"no kernel {expression!r} in {name}: {why}", code=code, where=name, help=hint, details={"log": log}
+    )
 
 
 def _context(text: str, line: int) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kgrun.graphs.cubin import Parameter
-from kgrun.graphs.errors import DeviceFault, DeviceUnavailable
+from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, GraphError
+from kgrun.graphs.limits import check_launch, limits_of
 from kgrun.runtime.devices.base import Address
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.program import KernelCode, Launch, Step
@@ -55,6 +56,7 @@ class CpuKernels:
         """
         kernel = self._kernel(launch.code)
         check_arguments(launch, [Parameter(param.offset, param.size) for param in kernel.params])
+        _check_launch(step, launch, kernel)
         kernel.prepare(looped=self._looped)
         block, checks = pack(launch.args, address), self.checks
         buffers: list[BufferInfo] = [] if checks is None else checks.buffers(step, address)
@@ -106,6 +108,18 @@ class CpuKernels:
         text, symbols = _ptx(code, sorted({*entries, *(found[1] if found else ())}))
         self._modules[key] = load_ptx(text, name=code.label, checks=names), symbols
         return self._modules[key]
+
+
+def _check_launch(step: Step, launch: Launch, kernel: PtxKernel) -> None:
+    """GraphError KG360 or KG361 for a launch that no GPU would take either: shared memory, `__launch_bounds__`."""
+    found = check_launch(limits_of(), launch.grid, launch.block, kernel.static_shared, launch.shared)
+    threads, code = launch.block[0] * launch.block[1] * launch.block[2], "KG360"
+    if not found and kernel.max_threads is not None and threads > kernel.max_threads:
+        text = f"block of {threads} threads > {kernel.max_threads} that kernel {kernel.name} was compiled for"
+        found, code = [(text, ("block",))], "KG361"
+    if found:
+        text, path = found[0]
+        raise GraphError(f"launch of {step.name!r}: {text}", code=code, details={"path": list(path)})
 
 
 def _source_key(code: KernelCode) -> tuple[object, ...]:

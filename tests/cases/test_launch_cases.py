@@ -53,6 +53,32 @@ def test_launch_01_the_largest_grids_run(kgrun: Any, write: Any, grid: Any) -> N
     assert done.code == 0, done.err
 
 
+@pytest.mark.parametrize(
+    ("body", "more", "code", "words"),
+    [
+        ("__shared__ float s[20000]; s[threadIdx.x] = 1; y[0] = s[31];", {}, "KG360", "80000 bytes of static shared"),
+        (
+            "__shared__ float s[8000]; extern __shared__ float d[]; int t = threadIdx.x; s[t] = d[t] = y[0];"
+            " __syncthreads(); y[t] = s[31 - t] + d[1];",
+            {"shared": 210_000},
+            "KG360",
+            "242000 > 232448",
+        ),
+        ("y[0] = 1;", {"block": [128]}, "KG361", "block of 128 threads > 64 that kernel k was compiled for"),
+    ],
+)
+def test_what_no_gpu_launches_does_not_run_on_the_cpu(
+    kgrun: Any, write: Any, body: str, more: dict[str, Any], code: str, words: str
+) -> None:
+    bounds = "__launch_bounds__(64)" if code == "KG361" else ""
+    graph = launch(f'extern "C" __global__ void {bounds} k(float* y) {{ {body} }}', **more)
+    done = kgrun("execute", write(graph), "--device", "cpu", "--json")
+    assert done.code == 3
+    assert code in done.error
+    assert words in done.error
+    assert "nodes[0]" in done.error
+
+
 @pytest.mark.parametrize("scalar", [7, 2.5, True])
 def test_launch_03_a_scalar_without_a_type_is_refused_at_its_place(kgrun: Any, write: Any, scalar: Any) -> None:
     source = 'extern "C" __global__ void k(float* y, int n) {}'

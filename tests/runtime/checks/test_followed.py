@@ -137,6 +137,12 @@ def test_a_trap_ends_a_plain_run_with_its_line(tmp_path: Path) -> None:
     assert caught.value.where.line == FIRST + 1
 
 
+@pytest.mark.parametrize("schedule", ["forward", "reverse", "random:1"])
+def test_what_a_trap_left_unwritten_is_no_fault_beside_it(tmp_path: Path, schedule: str) -> None:
+    report = run(tmp_path, "if (i == 3) __trap();\ny[i] = x[i];", "all", schedule=schedule)
+    assert [(each.check, each.thread) for each in report.findings] == [("trap", (3, 0, 0))]
+
+
 def test_checked_runs_compare_types_of_arguments(tmp_path: Path) -> None:
     path = tmp_path / "graph.yaml"
     path.write_text(GRAPH.replace("BODY", "y[i] = x[i];").replace("GRID", "1").replace("[x, y, {", "[y, x, {"))

@@ -83,6 +83,24 @@ def test_other_failures_say_why(source: str, options: tuple[str, ...], words: st
         compile_cuda(source, name="k.cu", options=options, cache=None)
 
 
+@pytest.mark.parametrize(
+    ("entry", "code", "words"),
+    [
+        ("copi", "KG504", "did you mean 'copy'"),
+        ("other", "KG504", "it has copy, scale"),
+        ("scale", "KG502", "scale<float>"),
+        ("scale<flot>", "KG502", "scale<float>"),
+    ],
+)
+def test_an_entry_that_the_source_lacks_is_named_at_the_source(entry: str, code: str, words: str) -> None:
+    source = COPY + "template <class T> __global__ void __launch_bounds__(64) scale(T* x) { *x *= 2; }\n"
+    with pytest.raises(CompileError, match=f"no kernel '{entry}' in k.cu") as caught:
+        compile_cuda(source, name="k.cu", kind="ptx", name_expressions=["scale<int>", entry], cache=None)
+    error = caught.value
+    assert (error.code, str(error.where)) == (code, "k.cu")
+    assert words in str(error.help)
+
+
 def test_toolkit_headers_and_common_host_headers_are_found() -> None:
     source = (
         "#include <stdio.h>\n#include <cstdint>\n#include <cfloat>\n#include <climits>\n#include <cmath>\n"
