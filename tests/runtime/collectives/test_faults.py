@@ -16,7 +16,6 @@ from tests.runtime.collectives.test_mpi import needs_mpi
 
 PROGRAM = str(Path(__file__).with_name("fault_program.py"))
 ROOT = Path(__file__).parents[3]
-LIMIT = 6.0
 pytestmark = needs_mpi
 
 GRAPH: dict[str, Any] = {
@@ -41,9 +40,12 @@ SLOW = (
 )
 
 
-def run(
-    fault: str, rank: int, ranks: int, folder: Path, device: str = "cpu", limit: float = LIMIT, **more: str
-) -> tuple[Launched, float]:
+def limit_of(fault: str) -> float:
+    """Seconds that ranks wait: few only where the test waits them out, for a busy machine starts them slowly."""
+    return 15.0 if fault.startswith(("hang", "stop")) else 60.0
+
+
+def run(fault: str, rank: int, ranks: int, folder: Path, device: str = "cpu", **more: str) -> tuple[Launched, float]:
     """`kgrun execute` on ranks one of which has the fault."""
     (folder / "graph.json").write_text(json.dumps(GRAPH))
     other = json.loads(json.dumps(GRAPH))
@@ -53,7 +55,7 @@ def run(
     words += ["--output-dir", str(folder / "out")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "KGRUN_TEST_MARK": str(folder), **more}
     started = time.monotonic()
-    done = launch([sys.executable, PROGRAM, fault, str(rank), *words], ranks, limit, env, mpi=device == "cpu")
+    done = launch([sys.executable, PROGRAM, fault, str(rank), *words], ranks, limit_of(fault), env, mpi=device == "cpu")
     return done, time.monotonic() - started
 
 
@@ -79,7 +81,7 @@ def check(fault: str, exit: int, rank: int, ranks: int, folder: Path) -> None:
     for other, code in done.exits.items():
         if other != rank:
             assert code in (6, 9), (other, code, told)
-    assert seconds < LIMIT + 6  # the limit, and what ending takes
+    assert seconds < limit_of(fault) + 6  # the limit, and what ending takes
     assert left_running(folder) == []
     if not fault.endswith("-end"):  # by then all results were there
         assert not (folder / "out").exists()

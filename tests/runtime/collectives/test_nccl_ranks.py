@@ -21,7 +21,6 @@ STAND_IN = Path(__file__).with_name("stand_in")
 PROGRAM = str(Path(__file__).with_name("rank_program.py"))
 PATH = os.pathsep.join([str(STAND_IN), str(ROOT), *filter(None, sys.path)])
 ENV = {**os.environ, "PYTHONPATH": PATH}
-LIMIT = 15.0  # who hangs is waited for as long
 MOVED: dict[str, Any] = {
     "kgrun": 1,
     "tensors": {"x": {"role": "input", "dtype": "float32", "shape": [6], "init": {"fill": 2}}},
@@ -74,12 +73,12 @@ SLOW = (
 
 @pytest.mark.parametrize(("fault", "exit"), [*FAST, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)])
 def test_a_fault_of_a_rank_ends_the_others_and_is_laid_to_it(fault: str, exit: int, tmp_path: Path) -> None:
-    done, seconds = test_faults.run(fault, 1, 3, tmp_path, "cuda", LIMIT, PYTHONPATH=PATH)
+    done, seconds = test_faults.run(fault, 1, 3, tmp_path, "cuda", PYTHONPATH=PATH)
     assert done.error is not None, done.err
     told = (done.error.code, done.error.message, done.exits, done.err)
     assert (done.error.exit, done.error.details["rank"]) == (exit, 1), told
     assert all(code in (6, 9) for rank, code in done.exits.items() if rank != 1), told
-    assert seconds < LIMIT + 6
+    assert seconds < test_faults.limit_of(fault) + 6
     assert test_faults.left_running(tmp_path) == []
     assert not (tmp_path / "out").exists()
 
