@@ -15,6 +15,7 @@ import numpy as np
 from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.runtime.kernels.base import HostFunction, on_cpu
+from kgrun.runtime.kernels.cpu.common import is_narrow
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -24,7 +25,7 @@ def _operand(array: Array | None, turned: bool = False) -> Array:
     """The operand as the operator means it; what is widened lies in that order, as if it had never been turned."""
     assert array is not None
     array = array.swapaxes(-1, -2) if turned else array
-    return array.astype(np.float32, order="C") if compute_dtype(array.dtype.name) != array.dtype.name else array
+    return array.astype(np.float32, order="C") if is_narrow(array.dtype) else array
 
 
 @on_cpu("MatMul")

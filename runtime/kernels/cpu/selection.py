@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgrun.graphs.operators.base import OpCall
-from kgrun.graphs.operators.scalar_code import compute_dtype
 from kgrun.graphs.operators.selection import selection_axis
 from kgrun.runtime.kernels.base import DynamicFunction, on_dynamic
+from kgrun.runtime.kernels.cpu.common import is_narrow
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -57,7 +57,7 @@ def unique(call: OpCall) -> DynamicFunction:
         x = _required(inputs[0])
         source, along = (x.reshape(-1), 0) if axis is None else (x, axis)
         # The order of bfloat16 and float8 is that of the float32 numbers they are.
-        keys = source.astype(np.float32) if compute_dtype(x.dtype.name) != x.dtype.name else source
+        keys = source.astype(np.float32) if is_narrow(x.dtype) else source
         if axis is not None and keys.size == 0:
             keys = np.zeros(keys.shape[axis], np.int8)  # slices of nothing are alike
         _, first, inverse, counts = np.unique(
