@@ -84,6 +84,8 @@ def test_not_a_number_is_counted_and_differs_unless_asked_for() -> None:
 def test_integers_must_be_equal() -> None:
     row = difference("n", "op", "t", np.array([1, 2]), np.array([1, 3]), 1, 1, False, exact=True)
     assert (row.ok, row.mismatched, row.max_ulp) == (False, 1, None)
+    large = np.array([2**53, 2**63 - 1], np.int64)  # the next ones are the same number in float64
+    assert difference("n", "op", "t", large - [-1, 1], large, 1, 1, False, exact=True).mismatched == 2
 
 
 def test_an_element_near_zero_is_measured_by_what_is_typical_of_its_tensor() -> None:
