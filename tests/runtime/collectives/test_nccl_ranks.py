@@ -78,7 +78,7 @@ def test_a_fault_of_a_rank_ends_the_others_and_is_laid_to_it(fault: str, exit: i
     told = (done.error.code, done.error.message, done.exits, done.err)
     assert (done.error.exit, done.error.details["rank"]) == (exit, 1), told
     assert all(code in (6, 9) for rank, code in done.exits.items() if rank != 1), told
-    assert seconds < test_faults.limit_of(fault) + 6
+    assert seconds < test_faults.limit_of(fault) + (6 if exit == 9 else 0)
     assert test_faults.left_running(tmp_path) == []
     assert not (tmp_path / "out").exists()
 
