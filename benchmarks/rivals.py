@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from side_by_side_graphs import COUNT, TINY
@@ -81,8 +82,13 @@ def hand_captured(device: Any, issue: Callable[[], Any]) -> tuple[Callable[[], A
     return lambda: api.cuGraphLaunch(made, stream), free
 
 
-def raw_pycuda(device: Any) -> Callable[[], None]:
-    """The tiny kernels by PyCUDA's prepared launches, written as its documentation does."""
+def raw_pycuda(device: Any, addresses: Sequence[int]) -> Callable[[], None]:
+    """The tiny kernels by PyCUDA's prepared launches, written as its documentation does.
+
+    Args:
+        addresses: of the tensors from first to last. A kernel of a microsecond takes up to an eighth longer or shorter
+            by how far its bytes in the second-level cache are from its multiprocessor, so all ways use the same.
+    """
     from kgrun.runtime.compile.nvrtc import compile_cuda
 
     device.driver.activate()
@@ -90,13 +96,12 @@ def raw_pycuda(device: Any) -> Callable[[], None]:
     module = cuda.module_from_buffer(compile_cuda(TINY, name="tiny.cu", arch=device.info.arch).image)
     function = module.get_function("tiny")
     function.prepare("PP")
-    blocks = cuda.mem_alloc(512), cuda.mem_alloc(512)
-    a, b = (int(block) for block in blocks)
     stream = device.driver._stream
+    pairs = list(pairwise(addresses))
 
-    def issue(keep: Any = (module, blocks)) -> None:
-        for i in range(COUNT):
-            function.prepared_async_call((1, 1), (128, 1, 1), stream, *((a, b) if i % 2 else (b, a)))
+    def issue(keep: Any = module) -> None:
+        for x, z in pairs:
+            function.prepared_async_call((1, 1), (128, 1, 1), stream, x, z)
 
     return issue
 

@@ -8,15 +8,15 @@ ncu, where it is installed, is run on the second form with caches and clocks lef
 
 from __future__ import annotations
 
-import csv
-import io
-import shutil
 import statistics
-import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from harness import ncu_durations
 
 SOURCE = """
 extern "C" __global__ void stream(const float4* x, float4* z, long long n, int rounds) {
@@ -147,28 +147,10 @@ def cupti_times(bench: Bench, calls: list[Any], runs: int = 30) -> list[float]:
 
 
 def ncu_times() -> list[float]:
-    """gpu__time_duration of each size by ncu, µs; empty where ncu is not installed."""
-    if shutil.which("ncu") is None:
-        return []
-    command = [
-        "ncu",
-        "--csv",
-        "--metrics",
-        "gpu__time_duration.sum",
-        "--cache-control",
-        "none",
-        "--clock-control",
-        "none",
-    ]
-    done = subprocess.run(
-        [*command, sys.executable, __file__, "--profile"], capture_output=True, text=True, check=False
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
-    rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
-    scale = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "msecond": 1e3, "ms": 1e3}
-    values = [float(r["Metric Value"].replace(",", "")) * scale[r["Metric Unit"]] for r in rows]
-    per = len(values) // len(SIZES) if values else 0
-    return [statistics.median(values[i * per : (i + 1) * per]) for i in range(len(SIZES))] if per else []
+    """gpu__time_duration of each size by ncu, µs, the cache as a row of launches leaves it; empty without ncu."""
+    found = ncu_durations([sys.executable, __file__, "--profile"], "regex:stream|empty", timeout=120)
+    per = len(found) // len(SIZES)
+    return [statistics.median(found[(i + 1) * per - per // 2 : (i + 1) * per]) for i in range(len(SIZES)) if per > 1]
 
 
 def main() -> None:
@@ -177,7 +159,7 @@ def main() -> None:
     calls = [bench.call(nbytes, rounds) for _, nbytes, rounds in SIZES]
     if "--profile" in sys.argv[1:]:
         for call in calls:
-            for _ in range(9):
+            for _ in range(30):
                 call()
             bench.driver.synchronize()
         return

@@ -75,6 +75,7 @@ class LoadedProgram:
         self._early = early if early is not None else {}
         self.upload = Transfer(0, 0)
         self.not_replayed: str | None = None
+        self._in_a_row = False
         self.prepared: list[PreparedStep] = []
         with ExitStack() as undo:
             # Transfers hold pinned memory, which only the context's own thread can give back: not the collector's.
@@ -99,7 +100,9 @@ class LoadedProgram:
             snapshot = self.snapshot if self.updated else None
             again, once = repeats(program)
             self.feed.attach(program, self.address, self.host.writer)
-            self.runner = Runner(device, program.steps, self.prepared, replay, snapshot, again, once, self.feed)
+            self.runner = Runner(
+                device, program.steps, self.prepared, replay, snapshot, again, once, self.feed, self._in_a_row
+            )
             undo.callback(self.runner.close)
             self._undo = undo.pop_all()
 
@@ -150,9 +153,11 @@ class LoadedProgram:
     def _capture(self, undo: ExitStack) -> Replay | None:
         if not self.prepared:
             return None
+        after = dependencies(plan_streams(self.program))
+        self._in_a_row = all(index - 1 in before for index, before in enumerate(after) if index)
         try:
             with blaming(lambda: self.program):
-                replay = self.device.capture(self.prepared, dependencies(plan_streams(self.program)))
+                replay = self.device.capture(self.prepared, after)
         except NotCapturable as error:
             self.not_replayed = str(error)
             return None

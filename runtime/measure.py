@@ -91,6 +91,7 @@ class Runner:
         replay: the whole program as one unit, where the device made one.
         snapshot: keeps what runs update, and returns a call that puts it back; None where runs update nothing.
         again, once: as `Timing` has them.
+        in_a_row: whether each step of the replay waits for the one before it.
         feed: puts a new batch in place for each whole run that counts; the others see the first of them.
     """
 
@@ -104,9 +105,11 @@ class Runner:
         again: Mapping[int, Sequence[int]] = _NOTHING,
         once: frozenset[int] = frozenset(),
         feed: Feed | None = None,
+        in_a_row: bool = False,
     ) -> None:
         self.device, self.steps, self.prepared = device, steps, prepared
         self._snapshot, self._again, self._once = snapshot, again, once
+        self._whole = replay if in_a_row else None
         self._start = replay.launch if replay is not None else device.issue_loop(prepared)
         if device.info.kind == "cuda":
             self._start = ranged("kgrun run", self._start)
@@ -116,7 +119,7 @@ class Runner:
 
     def close(self) -> None:
         """Let go of the steps; nothing runs any more."""
-        self._start = _closed
+        self._start, self._whole = _closed, None
 
     def issue(self) -> None:
         """Start one whole run; it may still be going on when this returns."""
@@ -209,7 +212,7 @@ class Runner:
         timeline = timer.timeline
         better: StepTimes | None = None
         if amount.per_step:
-            timing = Timing(amount.method, result.cold, self._again, self._once)
+            timing = Timing(amount.method, result.cold, self._again, self._once, self._whole)
             better = self.device.time_steps(self.prepared, runs, timing)
             if better is None or not all(better.samples):
                 self.restore()

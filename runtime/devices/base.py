@@ -90,12 +90,14 @@ class Timing:
         cold: whether the cache is emptied before each step that counts.
         again: for a step, the earlier ones that must come before every repeat of it: what it adds to is cleared there.
         once: steps that must not run twice in a row, because a later one trusts what they leave.
+        whole: the run itself as one unit, where its steps follow each other one by one.
     """
 
     method: TimingMethod = "auto"
     cold: bool = False
     again: Mapping[int, Sequence[int]] = field(default_factory=dict)
     once: frozenset[int] = frozenset()
+    whole: Replay | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ the part of the launch that is hidden by that overlap belongs to the step when i
 kernel's time is added. `benchmarks/timing_methods.py` compares this with events, CUPTI and ncu.
 
 What a run takes before its first step is a matter of its own steps too, whose code and arguments are to be had first.
-So it is what a graph of the whole run takes more than the run does among many of itself.
+So it is what a graph of the whole run takes more than the run does among many of itself. That graph is the very one
+that runs, where its steps follow each other: the same launches captured again may start a tenth of a microsecond
+sooner or later, for as long as they live.
 
 What has to come before each repeat (emptying the cache, clearing what the step adds to) is part of the graph, and the
 time of a graph of that alone is taken off.
@@ -103,26 +105,28 @@ def time_steps(
         lead = ([flush] if timing.cold and flush is not None else []) + [calls[i] for i in timing.again.get(index, ())]
         samples.append(_sample(timer, call, lead, runs, wanted, costs))
     methods = [METHOD if times else "" for times in samples]
-    whole = bool(calls) and not (timing.cold or timing.once or on_host)
+    alike = bool(calls) and not (timing.cold or timing.once or on_host)
     once = sum(sorted(times)[len(times) // 2] for times in samples if times)
-    run_ns, start_ns = _in_a_row(timer, calls, once, costs) if whole else (0, costs.graph)
+    run_ns, start_ns = _in_a_row(timer, calls, once, costs, timing.whole) if alike else (0, costs.graph)
     return StepTimes(samples, methods, costs.empty + costs.ramp, costs.ramp, start_ns, run_ns)
 
 
-def _in_a_row(timer: GraphTimer, calls: Sequence[Call], once: int, costs: LaunchCosts) -> tuple[int, int]:
+def _in_a_row(timer: GraphTimer, calls: Sequence[Call], once: int, costs: LaunchCosts, whole: Any) -> tuple[int, int]:
     """Nanoseconds of all calls in a row, and before the first of them, from replays of many such rows and of one.
 
     Cache and code are as a run finds them. A long run is its own row: what comes before it does not matter.
 
     Args:
         once: about what a row takes.
+        whole: a replay of one row; None captures one.
     """
     if once > _LONG_NS or len(calls) * _LEAST_REPEATS > _MOST_NODES:
         return max(_median_replay(timer, calls, _FEWEST_RUNS) - costs.graph, 0), costs.graph
     many = max(min(_WANTED_NS // max(once, 1), _MOST_REPEATS, _MOST_NODES // len(calls)), _LEAST_REPEATS)
     runs = min(_CALIBRATION_RUNS, max(_FEWEST_RUNS, _MOST_NS // max(once * many, 1)))
     many_ns = _median_replay(timer, list(calls) * many, runs)
-    one_ns = _median_replay(timer, calls, runs * _RUNS_OF_ONE)
+    runs *= _RUNS_OF_ONE
+    one_ns = _median_replay(timer, calls, runs) if whole is None else _median_time(timer, whole, runs)
     each = max(many_ns - one_ns, 0) / (many - 1)
     return round(each), max(round(one_ns - each), 0)
 
@@ -149,8 +153,11 @@ def _sample(
 def _median_replay(timer: GraphTimer, calls: Sequence[Call], runs: int) -> int:
     replay = timer.chain(calls)
     try:
-        timer.timed(replay)
-        times = sorted(timer.timed(replay) for _ in range(runs))
+        return _median_time(timer, replay, runs)
     finally:
         replay.close()
-    return times[len(times) // 2]
+
+
+def _median_time(timer: GraphTimer, replay: Any, runs: int) -> int:
+    timer.timed(replay)
+    return sorted(timer.timed(replay) for _ in range(runs))[runs // 2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -147,20 +148,24 @@ def test_sections_run_to_their_end_over_a_fake_driver(monkeypatch: pytest.Monkey
 
     driver = FakeDriver(replace(FACTS, total_memory=1 << 24))
     device = CudaDevice(driver=driver)
-    monkeypatch.setattr(bench, "raw_pycuda", lambda _device: lambda: None)
+    monkeypatch.setattr(bench, "raw_pycuda", lambda _device, addresses: places.append(addresses) or (lambda: None))
     monkeypatch.setattr(bench, "hand_captured", lambda _device, issue: (issue, lambda: None))
     monkeypatch.setattr(bench, "torch_ways", dict)
     monkeypatch.setattr(bench, "tiny_graph", lambda: bench_graphs.tiny_graph(12))
     monkeypatch.setattr(bench, "SIZES", {"small": 4 << 10, "large": 8 << 10})
-    monkeypatch.setattr(bench, "ncu_durations", lambda *_, **__: [0.002] * 18)
+    monkeypatch.setattr(bench, "ncu_durations", lambda *_, **__: ([9.0] * 15 + [0.002] * 15) * 2)  # warm at last
     import side_by_side_graphs as bench_graphs
 
+    places: list[list[int]] = []
     tiny, kernels, diamond = Section("a"), Section("b"), Section("c")
     bench.tiny_kernels(device, tiny)
     assert {row[0] for row in tiny.rows} >= {"kgrun, replay", "kgrun, lean loop", "hand-captured graph"}
     assert len(tiny.checks) == 3
+    used = [struct.unpack("<2Q", launch[3]) for launch in driver.launches if launch[0] == "tiny"][:12]
+    assert places[0] == [used[0][0], *(z for _, z in used)]  # by hand on the addresses that kgrun's launches have
     bench.kernel_times(device, kernels)
     assert [row[0] for row in kernels.rows] == ["small", "large"]
+    assert [row[3] for row in kernels.rows] == [0.002] * 2
     assert len(kernels.checks) == 4
     bench.diamond(device, diamond)
     assert [row[0] for row in diamond.rows] == ["file", "auto"]

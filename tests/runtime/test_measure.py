@@ -62,6 +62,31 @@ def test_a_planned_run_is_one_graph_and_every_figure_is_there(device: CudaDevice
     assert [index for index, _, _ in report.timeline] == [0, 1]
 
 
+@pytest.mark.parametrize(("streams", "its_own"), [(("compute", "compute"), True), (("compute", "other"), False)])
+def test_the_start_is_measured_on_the_run_itself_where_its_steps_follow_each_other(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, streams: tuple[str, str], its_own: bool
+) -> None:
+    given: list[Any] = []
+    timed = device.time_steps
+    monkeypatch.setattr(device, "time_steps", lambda p, r, timing: given.append(timing.whole) or timed(p, r, timing))
+    made = graph(
+        [node("a", ["x"], ["y"], stream=streams[0]), node("b", ["x"], ["z"], stream=streams[1])],
+        {"x": tensor("input", init={"fill": 1})},
+        ["y", "z"],
+        kernels={"k": {"source": SOURCE, "entry": "k"}},
+    )
+    with Session(made, device=device) as opened:
+        opened.run(iterations=2)
+        assert [whole is not None for whole in given] == [its_own]
+        launched = len(device.driver.launches)  # type: ignore[attr-defined]
+        if its_own:
+            given[0].launch()
+            assert len(device.driver.launches) > launched  # type: ignore[attr-defined]
+    with Session(made, device=device, graph_replay=False) as opened:
+        opened.run(iterations=2)
+    assert given[1:] == [None]
+
+
 def test_without_a_graph_runs_are_loops_of_bare_launches(device: CudaDevice, driver: FakeDriver) -> None:
     with session(device, graph_replay=False) as opened:
         opened.run(iterations=2, warmup=0, per_step=False)

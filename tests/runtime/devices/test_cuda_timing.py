@@ -85,6 +85,17 @@ def test_what_comes_before_the_first_step_is_found_from_rows_of_the_run_itself()
     assert (found.run_ns, found.start_ns) == (9_001_700, START)  # long runs: no rows of them
 
 
+def test_the_start_is_that_of_the_graph_that_runs() -> None:
+    """Captured again the same launches may start a little sooner or later."""
+    timer, kernels = Timer(), [Kernel(2_000), Kernel(3_000)]
+    whole = Chain([*kernels, Kernel(160)])
+    found = time_steps(timer, kernels, 5, COSTS, Timing(whole=whole))  # type: ignore[arg-type]
+    assert found.start_ns + found.run_ns == timer.timed(whole) == START + 5_160
+    assert found.run_ns == pytest.approx(5_000, abs=5)
+    assert not whole.closed
+    assert kernels not in [chain.calls for chain in timer.chains]  # no second graph of the run
+
+
 def test_short_kernels_are_repeated_more_often_and_many_get_less_each() -> None:
     timer = Timer()
     medians([Kernel(500)], Timing(), timer)
