@@ -8,6 +8,7 @@ import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -117,13 +118,33 @@ def test_the_diamonds_branches_get_streams_of_their_own() -> None:
     assert len({streams[f"branch_{name}"] for name in "abcd"}) == 4
 
 
-def test_example_commands_are_those_that_compare() -> None:
+def test_example_commands_are_those_for_one_gpu() -> None:
     from gpu_side_by_side import example_commands
 
-    page = "    kgrun execute a.yaml\n    kgrun execute a.yaml --expected e.npz --rtol 1\ntext\n"
+    page = "    kgrun execute a.yaml --expected e.npz --rtol 1\n    kgrun execute a.yaml --ranks 2\ntext\n"
     assert example_commands(page) == ["execute a.yaml --expected e.npz --rtol 1"]
     found = example_commands((ROOT / "examples" / "README.md").read_text("utf-8"))
-    assert len(found) >= 4
+    files = {line.split()[1] for line in found}
+    assert files == {f"examples/{path.name}" for path in (ROOT / "examples").glob("*.yaml")} - {
+        "examples/allreduce.yaml"
+    }
+
+
+def test_an_example_without_figures_is_no_example_that_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import gpu_side_by_side as bench
+    from harness import Section
+
+    balance = {"difference_ns": 10, "total_ns": 1_000, "expected_ns": 990, "between_ns": 0, "difference": "gaps"}
+    whole = {"comparisons": [{"ok": True}], "balance": balance, "kernels": [1], "issue_ns": 1}
+    answers = [whole, whole | {"comparisons": [{"ok": False}]}, {"error": {"message": "no GPU"}}]
+    run = lambda *_, **__: SimpleNamespace(stdout=json.dumps(answers.pop(0)), stderr="")  # noqa: E731
+    monkeypatch.setattr(bench.subprocess, "run", run)
+    section = Section("f")
+    for _ in range(3):
+        bench._example(["execute", "examples/saxpy.yaml", "--expected", "e.npz"], str(tmp_path), section)
+    assert [check.ok for check in section.checks] == [True, True, False, True, False, False]
+    assert [row[1] for row in section.rows] == ["equal", "DIFFER"]
+    assert section.notes == ["saxpy: no GPU"]
 
 
 def test_modules_of_the_benchmark_need_no_gpu_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
