@@ -1,15 +1,16 @@
 """Elementwise operators on CUDA: one generated kernel each, with broadcasting.
 
 Operands that are contiguous or single elements run through a loop with 16-byte accesses; others are addressed by
-strides over the collapsed shape, passed as arguments, so that a source depends on dtypes and rank alone. Output 0 may
-be an input's memory: a thread reads all operands of its elements before it writes them.
+strides over the collapsed shape, passed as arguments, so that a source depends on dtypes and rank alone. Where the last
+axis is contiguous or one element in every operand, a thread takes several of its elements at once. Output 0 may be an
+input's memory: a thread reads all operands of its elements before it writes them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.operators import all_schemas
@@ -37,6 +38,7 @@ from kgrun.runtime.program import Value
 _INFINITY = "__longlong_as_double(0x7ff0000000000000LL)"
 _NAN = "__longlong_as_double(0x7ff8000000000000LL)"
 _SINGLE, _LINEAR = 0, 1
+_PACK = "template <class E, int N> struct alignas(sizeof(E) * N) KgPack { E e[N]; };\n"
 FLOAT8_BITS = """
 template <class O> __device__ __forceinline__ O kg_float8(unsigned char b) { O o; o.__x = b; return o; }
 """
@@ -143,6 +145,11 @@ def _linear(
     return launch(kernel, [*args, to, int64(out.size)], -(-out.size // vector))
 
 
+def _aligned(packed: Sequence[int]) -> str:
+    """Whether the output and these operands may be accessed 16 bytes at a time."""
+    return f"({' | '.join(['(unsigned long long)q', *(f'(unsigned long long)p{i}' for i in packed)])}) % 16 == 0"
+
+
 def _parameters(sources: Sequence[Source]) -> str:
     return "".join(f"const {c_type(source.dtype)}* p{index}, " for index, source in enumerate(sources))
 
@@ -168,14 +175,12 @@ def _linear_text(
     )
     lanes = "".join(_take(sources[i], f"a{i}.e[l]", "        ") for i in linear)
     tail = "".join(_take(sources[i], f"p{i}[i]", "    ") for i in linear)
-    addresses = " | ".join(["reinterpret_cast<unsigned long long>(q)"] + [f"(unsigned long long)p{i}" for i in linear])
     return f"""{_head([*(source.dtype for source in sources), *kinds], out, scalars)}
-template <class E, int N> struct alignas(sizeof(E) * N) KgPack {{ E e[N]; }};
-extern "C" __global__ void __launch_bounds__(256) kg_elementwise({_parameters(sources)}O* q, long long n) {{
+{_PACK}extern "C" __global__ void __launch_bounds__(256) kg_elementwise({_parameters(sources)}O* q, long long n) {{
 {constants}  const long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   const long long step = gridDim.x * (long long)blockDim.x;
   long long whole = 0;
-  if (({addresses}) % 16 == 0) {{
+  if ({_aligned(linear)}) {{
     whole = n / {vector};
     for (long long j = first; j < whole; j += step) {{
 {wide}      KgPack<O, {vector}> r;
@@ -212,10 +217,26 @@ def _strided(
     contiguous = strides_of(out.shape)
     shape, (_, *steps) = collapse(out.shape, contiguous, *(source.strides for source in sources))
     index = index_type(reach(shape, *steps))
-    kernel = code("kg_elementwise", _strided_text(sources, scalars, out.dtype, len(shape), index, kinds))
+    vector = _pack(shape, steps, max(itemsize(dtype) for dtype in (out.dtype, *(s.dtype for s in sources))))
+    if vector > 1:
+        flat = [operand[-1] == 0 for operand in steps]
+        text = _packed_text(sources, flat, scalars, out.dtype, len(shape), index, vector, kinds)
+        shape = (*shape[:-1], shape[-1] // vector)
+        steps = [(*operand[:-1], operand[-1] * vector) for operand in steps]
+    else:
+        text = _strided_text(sources, scalars, out.dtype, len(shape), index, kinds)
+    kernel = code("kg_elementwise", text)
     args: list[Operand | Value | None] = [source.operand for source in sources]
     layout = integers([*shape, *(step for operand in steps for step in operand)])
-    return launch(kernel, [*args, to, layout, int64(prod(shape))], out.size)
+    return launch(kernel, [*args, to, layout, int64(prod(shape))], prod(shape))
+
+
+def _pack(shape: Sequence[int], steps: Sequence[Sequence[int]], width: int) -> int:
+    """How many elements of the last axis, of at most `width` bytes each, lie together in every operand, in 16 bytes."""
+    if any(operand[-1] not in (0, 1) for operand in steps):
+        return 1
+    starts = [step for operand in steps if operand[-1] for step in operand[:-1]]
+    return gcd(max(1, 16 // width), shape[-1], *starts)
 
 
 def offsets_text(names: Sequence[str], rank: int, index: str, flat: str = "i") -> str:
@@ -244,6 +265,50 @@ extern "C" __global__ void __launch_bounds__(256) kg_elementwise(
     {offsets_text(names, rank, index)}
 {takes}    {_element(scalars)}
     q[i] = {scalars.store};
+  }}
+}}
+"""
+
+
+def _packed_text(
+    sources: Sequence[Source],
+    flat: Sequence[bool],
+    scalars: Scalars,
+    out: str,
+    rank: int,
+    index: str,
+    vector: int,
+    kinds: Sequence[str],
+) -> str:
+    """`vector` elements of the last axis a thread; `flat` operands have one element for all of them."""
+    names = [f"o{k}" for k in range(len(sources))]
+    packed = [k for k in range(len(sources)) if not flat[k]]
+    packs = {k: f"KgPack<{c_type(sources[k].dtype)}, {vector}>" for k in packed}
+    same = "".join(_take(source, f"p{k}[o{k}]", "    ") for k, source in enumerate(sources) if flat[k])
+    places = "".join(f"    {packs[k]} a{k};\n" for k in packed)
+    wide = "".join(f"a{k} = *reinterpret_cast<const {packs[k]}*>(p{k} + o{k}); " for k in packed)
+    narrow = "".join(f"a{k}.e[l] = p{k}[o{k} + l]; " for k in packed)
+    lanes = "".join(_take(sources[k], f"a{k}.e[l]", "      ") for k in packed)
+    return f"""{_head([*(source.dtype for source in sources), *kinds], out, scalars)}
+{_PACK}struct Layout {{ long long size[{rank}]; long long step[{len(sources)}][{rank}]; }};
+extern "C" __global__ void __launch_bounds__(256) kg_elementwise(
+    {_parameters(sources)}O* q, const Layout g, long long n) {{
+  const bool aligned = {_aligned(packed)};
+  const long long grid = gridDim.x * (long long)blockDim.x;
+  for (long long flat = blockIdx.x * (long long)blockDim.x + threadIdx.x; flat < n; flat += grid) {{
+    const {index} i = ({index})flat;
+    {offsets_text(names, rank, index)}
+{places}    if (aligned) {{ {wide}}}
+    else for (int l = 0; l < {vector}; ++l) {{ {narrow}}}
+{same}    KgPack<O, {vector}> r;
+#pragma unroll
+    for (int l = 0; l < {vector}; ++l) {{
+{lanes}      {_element(scalars)}
+      r.e[l] = {scalars.store};
+    }}
+    O* const to = q + flat * {vector};
+    if (aligned) *reinterpret_cast<KgPack<O, {vector}>*>(to) = r;
+    else for (int l = 0; l < {vector}; ++l) to[l] = r.e[l];
   }}
 }}
 """

@@ -28,18 +28,23 @@ from kgrun.runtime.kernels.cuda.common import (
 )
 from kgrun.runtime.kernels.cuda.elementwise import Scalars, Source, elementwise, offsets_text
 from kgrun.runtime.kernels.cuda.reduction import reduce
-from kgrun.runtime.kernels.cuda.rows import lanes, row_kernel, run_rows
+from kgrun.runtime.kernels.cuda.rows import held, lanes, row_kernel, run_rows
 
-_MEAN = """    T s = 0;
-    for (long long i = lane; i < n; i += L) s += (T)p[base + i];
-    const T mean = kg_all<L>(s, [](T a, T b) { return a + b; }) / T(n);"""
-_NORM = """{mean}
+
+def _norm(n: int, group: int, place: str, *, mean: bool = True, bias: str = "") -> str:
+    """The body of a row kernel that scales a row by its root mean square, less its mean where that is asked for."""
+    read, each, element = held(n, group, "base + i")
+    centre = f"""T s = 0;
+    {each} s += {element};
+    const T mean = kg_all<L>(s, [](T a, T b) {{ return a + b; }}) / T(n);"""
+    return f"""    {read}
+    {centre if mean else "const T mean = 0;"}
     T squares = 0;
-    for (long long i = lane; i < n; i += L) {{ const T d = (T)p[base + i] - mean; squares += d * d; }}
+    {each} {{ const T d = {element} - mean; squares += d * d; }}
     const T factor = T(1) / sqrt(kg_all<L>(squares, [](T a, T b) {{ return a + b; }}) / T(n) + epsilon);
-    for (long long i = lane; i < n; i += L) {{
+    {each} {{
       {place}
-      q[base + i] = kg_to<O>(((T)p[base + i] - mean) * factor * (T)scale[o0]{bias});
+      q[base + i] = kg_to<O>(({element} - mean) * factor * (T)scale[o0]{bias});
     }}"""
 
 
@@ -63,7 +68,7 @@ def _by_groups(call: OpCall) -> Lowered:
     group = lanes(rows, n, 1)
     per_channel = call.input(1).shape == (channels,)
     place = f"const long long o0 = row % parts{' * each + i / places' if per_channel else ''};"
-    body = _NORM.format(mean=_MEAN, place=place, bias=" + (T)bias[o0]")
+    body = _norm(n, group, place, bias=" + (T)bias[o0]")
     sizes_text = "long long parts, long long each, long long places"
     parameters = f"const E* p, const A* scale, const A* bias, O* q, T epsilon, {sizes_text}"
     text = row_kernel("kg_group_norm", [source.dtype], _types(call, group), parameters, body)
@@ -82,7 +87,7 @@ def _rms_normalization(call: OpCall) -> Lowered:
     group = lanes(rows, n, 1)
     whole, rank = scale.size == n, len(normal)
     place = "const long long o0 = i;" if whole else offsets_text(["o0"], rank, "long long")
-    body = _NORM.format(mean="    const T mean = 0;", place=place, bias="")
+    body = _norm(n, group, place, mean=False)
     layout = f"\nstruct Layout {{ long long size[{rank}], step[1][{rank}]; }};"
     parameters = "const E* p, const A* scale, O* q, T epsilon, const Layout g"
     dtypes = [source.dtype, scale.dtype]

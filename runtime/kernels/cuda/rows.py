@@ -1,7 +1,7 @@
 """Row-wise kernels on CUDA: Softmax and its kin, ArgMax, LayerNormalization; a group of threads a row.
 
-A tensor is seen as [outer, n, inner] with rows along n. In place is safe: a row is reread only by the thread that
-writes the same element, after all reductions of that row.
+A tensor is seen as [outer, n, inner] with rows along n. A row that is short enough is read once, into registers. In
+place is safe: a longer row is reread only by the thread that writes the same element, after all reductions of it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,28 @@ from kgrun.runtime.kernels.cuda.elementwise import offsets_text
 from kgrun.runtime.program import Value
 
 _FEW_ROWS = 4_096
+_IDLE_ROWS = 2_048  # up to so many a block each does not fill a GPU more than twice
+_MOST_HELD = 16  # elements of a row in one thread's registers
 
 
 def lanes(rows: int, n: int, inner: int) -> int:
     """How many threads work on one row: neighbouring threads should read neighbouring elements."""
     if n < 16 or (inner >= 32 and rows >= _FEW_ROWS):
         return 1
-    return BLOCK if n >= 1_024 else 32
+    return BLOCK if n >= 1_024 or (n >= 256 and rows <= _IDLE_ROWS) else 32
+
+
+def held(n: int, group: int, place: str = "base + i * inner") -> tuple[str, str, str]:
+    """C text for a row of T: what reads it, the head of a loop over a thread's elements, and element `i` there.
+
+    A row of more than `_MOST_HELD` elements a thread is read again wherever it is used.
+    """
+    each = -(-n // group)
+    if each > _MOST_HELD:
+        return "", '_Pragma("unroll 8") for (long long i = lane; i < n; i += L)', f"(T)p[{place}]"
+    # Counted to a constant, so that it is unrolled and all reads are under way together.
+    loop = f"""_Pragma("unroll") for (int k = 0; k < {each}; ++k) if (const long long i = lane + k * L; i < n)"""
+    return f"T x[{each}];\n    {loop} x[k] = (T)p[{place}];", loop, "x[k]"
 
 
 def row_kernel(name: str, dtypes: Sequence[str], types: str, parameters: str, body: str) -> str:
@@ -61,20 +76,18 @@ def run_rows(
     return launch(code(name, text), (*args, int64(rows), int64(n), int64(inner)), rows * group)
 
 
-_SOFTMAX = """    T m = T(-INF);
-    for (long long i = lane; i < n; i += L) m = kg_larger(m, (T)p[base + i * inner]);
+_SOFTMAX = """    READ
+    T m = T(-INF);
+    EACH m = kg_larger(m, ELEMENT);
     m = kg_all<L>(m, [](T a, T b) { return kg_larger(a, b); });
     T s = 0;
-    for (long long i = lane; i < n; i += L) s += exp((T)p[base + i * inner] - m);
+    EACH s += exp(ELEMENT - m);
     s = kg_all<L>(s, [](T a, T b) { return a + b; });
     FACTOR
-    for (long long i = lane; i < n; i += L) {
-      const T x = (T)p[base + i * inner];
-      q[base + i * inner] = kg_to<O>(VALUE);
-    }"""
+    EACH q[base + i * inner] = kg_to<O>(VALUE);"""
 _SOFTMAX_TEXT = {
-    "Softmax": _SOFTMAX.replace("FACTOR", "").replace("VALUE", "exp(x - m) / s"),
-    "LogSoftmax": _SOFTMAX.replace("FACTOR", "s = log(s);").replace("VALUE", "x - m - s"),
+    "Softmax": _SOFTMAX.replace("FACTOR", "").replace("VALUE", "exp(ELEMENT - m) / s"),
+    "LogSoftmax": _SOFTMAX.replace("FACTOR", "s = log(s);").replace("VALUE", "ELEMENT - m - s"),
     "Hardmax": """    KgAt<T> best = {T(0), -1};
     for (long long i = lane; i < n; i += L) {
       const KgAt<T> next = {(T)p[base + i * inner], i};
@@ -95,13 +108,10 @@ def softmax(call: OpCall) -> Lowered:
     group = lanes(rows, n, inner)
     stored, compute = c_type(source.dtype), compute_type(source.dtype)
     types = f"#define INF __longlong_as_double(0x7ff0000000000000LL)\n#define L {group}\ntypedef {compute} T;\n"
-    text = row_kernel(
-        "kg_softmax",
-        [source.dtype],
-        types + f"typedef {stored} O;",
-        f"const {stored}* p, O* q",
-        _SOFTMAX_TEXT[call.op],
-    )
+    body = _SOFTMAX_TEXT[call.op]
+    for name, text in zip(("READ", "EACH", "ELEMENT"), held(n, group), strict=True):
+        body = body.replace(name, text)
+    text = row_kernel("kg_softmax", [source.dtype], types + f"typedef {stored} O;", f"const {stored}* p, O* q", body)
     return Lowered((run_rows("kg_softmax", text, (source_input(0), target()), rows, n, inner, group),))
 
 
@@ -148,16 +158,18 @@ def layer_normalization(call: OpCall) -> Lowered:
         else offsets_text(["o0", "o1"][: len(affine)], len(normal), "long long")
     )
     bias = " + (T)bias[o1]" if 2 in affine else ""
-    body = f"""    T s = 0;
-    for (long long i = lane; i < n; i += L) s += (T)p[base + i];
+    read, each, element = held(n, group, "base + i")
+    body = f"""    {read}
+    T s = 0;
+    {each} s += {element};
     const T mean = kg_all<L>(s, [](T a, T b) {{ return a + b; }}) / T(n);
     s = 0;
-    for (long long i = lane; i < n; i += L) {{ const T d = (T)p[base + i] - mean; s += d * d; }}
+    {each} {{ const T d = {element} - mean; s += d * d; }}
     const T variance = kg_all<L>(s, [](T a, T b) {{ return a + b; }}) / T(n);
     const T factor = T(1) / sqrt(variance + epsilon);
-    for (long long i = lane; i < n; i += L) {{
+    {each} {{
       {place}
-      q[base + i] = kg_to<O>(((T)p[base + i] - mean) * factor * (T)scale[o0]{bias});
+      q[base + i] = kg_to<O>(({element} - mean) * factor * (T)scale[o0]{bias});
     }}
     if (lane == 0 && means) means[row] = kg_to<M>(mean);
     if (lane == 0 && factors) factors[row] = kg_to<M>(factor);"""

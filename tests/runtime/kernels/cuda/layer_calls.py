@@ -30,7 +30,7 @@ def _normalization(op: str) -> Iterator[OpCall]:
             yield call(op, "float32", (2, 6, 5), (3,), (3,), num_groups=3)
         case "RMSNormalization":
             yield call(op, "float32", (2, 4, 6), (4, 1), axis=1)
-            yield call(op, "float32", (2, 1_500), (1_500,))
+            yield call(op, "float32", (2, 4_200), (4_200,))
             half = TensorType("float16", (3, 8))
             yield infer(op, "mixed", [half, TensorType("float32", (8,))], {})
         case "LpNormalization":

@@ -44,6 +44,15 @@ def _elementwise(op: str) -> Iterator[OpCall]:
         for dtype in ("float32", "float16", "int64", "bool", "float8_e5m2"):
             x = TensorType(dtype, (4, 5))
             yield infer(op, f"where_{dtype}", [TensorType("bool", (4, 1)), x, TensorType(dtype, ())], {})
+            for shape in ((4, 5, 1), (8,)):  # several elements of a row at once
+                x = TensorType(dtype, (4, 5, 8))
+                yield infer(op, f"packs_{dtype}", [TensorType("bool", shape), x, TensorType(dtype, ())], {})
+    if op in ("Add", "Mul"):
+        for dtype in dtypes_of(op):
+            yield call(op, dtype, (2, 3, 16), (16,))
+        yield call(op, "float16", (2, 3, 4, 6), (3, 1, 1))
+        yield call(op, "float32", (2, 1, 1, 8), (3, 1, 8))
+        yield call(op, "float32", (3, 4), (4, 3, 1))
     if op in ("Max", "Sum"):
         yield call(op, "float32", (2, 3), (3,), (2, 1))
     if op == "Clip":
@@ -185,11 +194,13 @@ def _reduction(op: str) -> Iterator[OpCall]:
 def _more_reductions(op: str) -> Iterator[OpCall]:
     if op == "LayerNormalization":
         yield call(op, "float32", (2, 4, 6), (4, 1), axis=1)
-        yield call(op, "float32", (2, 1500), (1500,), None)
+        yield call(op, "float32", (2, 300), (300,), None)
+        yield call(op, "float32", (2, 4_200), (4_200,), (4_200,))
         yield call(op, "float32", (5, 3), (3,), ())
         return
     axis = {"axes": [1]} if op.startswith("Reduce") else {"axis": 1}
     yield call(op, "float32", (3, 2000), **axis)
+    yield call(op, "float32", (2, 4_200), **axis)
     yield call(op, "float32", (2, 20, 40), **axis)
     yield call(op, "float32", (3, 7), **axis)
     if op.startswith("Reduce"):

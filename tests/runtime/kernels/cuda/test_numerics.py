@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from kgrun.graphs.operators import FAMILIES, all_schemas, infer
 from kgrun.graphs.operators.base import OpCall, TensorType
 from kgrun.runtime.kernels.base import cuda_kernel
 from kgrun.runtime.kernels.cuda import linear
+from tests.runtime.kernels.cuda import emulation
 from tests.runtime.kernels.cuda.call_basics import known
 from tests.runtime.kernels.cuda.emulation import compare, expected, inputs_for, run_lowered
 from tests.runtime.kernels.cuda.operator_calls import calls_of
@@ -63,12 +65,24 @@ def _odd_calls() -> Iterator[OpCall]:
         [TensorType("float32", (1, 2, 600)), *[TensorType("float32", (2,))] * 2],
         {"num_groups": 1},
     )
+    yield infer("Add", "packs", [TensorType("float32", (3, 40)), TensorType("float32", (40,))], {})
     yield infer("MatMul", "halves", [TensorType("float16", (33, 40)), TensorType("float16", (40, 70))], {})
 
 
 @pytest.mark.parametrize("call", list(_odd_calls()), ids=lambda call: str(call.node))
 def test_groups_parts_and_tensor_tiles_have_no_races(call: OpCall) -> None:
     check(call, ALL_CHECKS)
+
+
+@pytest.mark.parametrize("shapes", [((3, 40), (40,)), ((3, 40), (3, 40)), ((2, 3, 8), (3, 1))])
+def test_tensors_may_start_where_16_bytes_do_not(monkeypatch: pytest.MonkeyPatch, shapes: Any) -> None:
+    aligned = emulation._aligned
+
+    def shifted(data: emulation.Array) -> emulation.Array:
+        return aligned(np.concatenate([np.zeros(4, np.uint8), data]))[4:]
+
+    monkeypatch.setattr(emulation, "_aligned", shifted)
+    check(infer("Add", "shifted", [TensorType("float32", shape) for shape in shapes], {}), ALL_CHECKS)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
