@@ -54,6 +54,7 @@ _FLAG_OF = {
     "allow_skip": "--allow-skip",
     "sync_each": "--sync-each",
     "reuse_outputs": "--reuse-outputs",
+    "fuse": "--fuse",
 }
 
 

@@ -129,8 +129,8 @@ def check_graph(options: GraphOptions) -> BoundGraph:
         return bound
 
 
-def lower_graph(options: GraphOptions, target: str, memory: str = "planned") -> Program:
+def lower_graph(options: GraphOptions, target: str, memory: str = "planned", *, fuse: bool = False) -> Program:
     """Load, bind and lower for a kind of device, which need not be there."""
     from kgrun.runtime.lower import lower
 
-    return lower(bind_graph(options), target=target, reuse=memory != "none")
+    return lower(bind_graph(options), target=target, reuse=memory != "none", fuse=fuse)

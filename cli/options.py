@@ -224,6 +224,7 @@ GraphReplay = Annotated[bool, option("--graph/--no-graph", help="Run as one CUDA
 Streams = Annotated[
     StreamChoice, option("--streams", help="file keeps the file's streams, auto also tries branches side by side.")
 ]
+Fuse = Annotated[bool, option("--fuse", help="On a GPU, compute elementwise calls in a row in one kernel.")]
 Cache = Annotated[CacheState, option("--cache", help="cold empties the GPU's cache before everything that is timed.")]
 TimingMethod = Annotated[
     TimingChoice, option("--timing", help="How kernels are timed; auto takes the best way for each.")

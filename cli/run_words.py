@@ -21,6 +21,8 @@ def check_words(words: Words) -> None:
     """UsageError for numbers that are none, and for options without those that they add to."""
     if words.samples and not words.json:
         raise UsageError("--samples adds to the JSON document", code="KG240", help="give --json too")
+    if words.fuse and words.compare_with is not None:
+        raise UsageError("--compare-with looks at every tensor, and --fuse leaves some out", code="KG240")
     if words.repro_always and words.repro is None:
         raise UsageError("--repro-always writes what --repro names", code="KG240", help="give --repro DIR too")
     if words.save_outputs is not None and words.save_outputs.lower().endswith(_OTHER_ARRAYS):
@@ -51,6 +53,7 @@ def session_settings(words: Words) -> dict[str, Any]:
         "streams": words.streams.value,
         "precision": words.precision.value,
         "reuse_outputs": words.reuse_outputs,
+        "fuse": words.fuse,
         "queues": read_queues(words.queue or ()),
     } | check_options(words.check, words.schedule, words.allow_skip)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kgrun.graphs.data import numpy_dtype
-from kgrun.graphs.errors import KgrunError
+from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.runtime.checks.places import in_users_files
 from kgrun.runtime.checks.skipped import POISON, SkippedStep, cannot_run
 from kgrun.runtime.culprit import Tell, blaming
@@ -229,9 +229,12 @@ class LoadedProgram:
         readers read in its place.
 
         Raises:
-            UsageError: KG200 where it is closed.
+            UsageError: KG200 where it is closed, KG240 for a tensor that is computed inside a kernel and not stored.
         """
         self._check_open()
+        if name in self.program.fused:
+            inside = self.program.graph.nodes[self.program.fused[name]].name
+            raise UsageError(f"{name!r} is computed inside {inside!r}", code="KG240", help="run without fuse")
         if name in self.program.turned:
             lying = self.read(self.program.turned[name].source, pinned=pinned)
             return None if lying is None else np.ascontiguousarray(lying.swapaxes(-1, -2))

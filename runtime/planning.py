@@ -74,6 +74,13 @@ def offload_where(stays: str | None, offload: OffloadMode) -> OffloadMode:
     return "off" if stays else offload
 
 
+def check_fusable(fuse: bool, checks: Collection[str], allow_skip: bool) -> None:
+    """UsageError where what looks at every tensor, or leaves kernels out, is asked for beside fused kernels."""
+    asked = "--check" if checks else "--allow-skip" if allow_skip else None
+    if fuse and asked:
+        raise UsageError(f"{asked} needs every kernel by itself, and --fuse joins some", code="KG240")
+
+
 def why_all_stay(checks: Collection[str], allow_skip: bool, shared: bool) -> str | None:
     """What of a session's settings keeps every tensor on the device."""
     if checks:

@@ -264,6 +264,7 @@ class Program:
     warnings: tuple[Warning, ...] = ()
     offload: Offload | None = None
     turned: Mapping[str, Turned] = field(default_factory=dict)
+    fused: Mapping[str, int] = field(default_factory=dict)
 
     def node_of(self, step: Step) -> BoundNode:
         """The node a step comes from."""

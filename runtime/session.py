@@ -29,7 +29,7 @@ from kgrun.runtime.lower import lower
 from kgrun.runtime.measure import Amount, Measured, Runner
 from kgrun.runtime.nvtx_ranges import nvtx_observers
 from kgrun.runtime.phases import Phases
-from kgrun.runtime.planning import Planning, why_all_stay
+from kgrun.runtime.planning import Planning, check_fusable, why_all_stay
 from kgrun.runtime.program import Program
 from kgrun.runtime.queues.base import open_feed
 from kgrun.runtime.regions import limit_memory, plan_limit
@@ -72,6 +72,7 @@ class Session:
         streams: "file" runs what the file puts on one stream in order; "auto" also tries independent branches side by
             side, and keeps that where it is faster.
         checks: names of `runtime.checks.CHECKS`, or "all"; each run is then watched instead of measured, see `run`.
+        fuse: on a GPU, compute elementwise calls in a row in one kernel (`lower.fused`); not with checks or dumps.
         schedule: order of threads and blocks of custom kernels on the CPU: "forward", "reverse" or "random:SEED".
         allow_skip: leave out kernels that cannot run on the device, and what needs their results.
         sync_each: wait after each step, so that a fault names its kernel (S139).
@@ -111,6 +112,7 @@ class Session:
         graph_replay: bool = True,
         streams: Streams = "file",
         checks: Sequence[str] = (),
+        fuse: bool = False,
         schedule: str = "forward",
         allow_skip: bool = False,
         sync_each: bool = False,
@@ -124,6 +126,7 @@ class Session:
         self._graph_replay, self._allow_skip = graph_replay and not checks and not sync_each, allow_skip
         with ExitStack() as undo:
             check_names(graph, self._given)
+            check_fusable(fuse, checks, allow_skip)
             with self._phases("bind"):
                 self.bound = bind_given(graph, dims or {}, self._given, strict=strict, allow_empty=allow_empty)
             self._early = early_draws(self.bound, self._given, seed) if host_memory_limit is None else {}
@@ -133,7 +136,7 @@ class Session:
             self._watch = Watch(check_settings(checks, schedule, self.device.info.kind))
             self._watch.check_arguments(self.bound, self.device.info.arch)
             with self._phases("lower"):
-                program = lower(self.bound, self.device.info.kind, reuse=memory != "none")
+                program = lower(self.bound, self.device.info.kind, reuse=memory != "none", fuse=fuse)
                 program = program if share is None else share.adopted(program)
             planning = Planning(
                 memory, planner, plan_limit(self.device, memory, memory_limit), time_limit, max_chunk,

@@ -54,6 +54,7 @@ def command(
     timing: opt.TimingMethod = opt.TimingChoice.auto,
     roofline: opt.Roofline = True,
     precision: opt.Precision = opt.PrecisionChoice.float32,
+    fuse: opt.Fuse = False,
     memory: opt.RunMemoryMode = opt.RunMemory.planned,
     memory_limit: opt.MemoryLimit = None,
     host_memory_limit: opt.HostMemoryLimit = None,

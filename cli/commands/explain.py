@@ -38,6 +38,7 @@ def command(
     dim: opt.Dims = None,
     allow_external_data: opt.ExternalData = False,
     memory: opt.MemoryMode = opt.Memory.planned,
+    fuse: opt.Fuse = False,
     memory_limit: opt.MemoryLimit = None,
     offload: opt.OffloadMode = opt.Offload.auto,
     device_profile: opt.DeviceProfile = None,
@@ -51,7 +52,7 @@ def command(
     watchdog.supervise(check_number(timeout, "--timeout", positive=True), json=json)
     options = GraphOptions(file, dim, allow_external_data=allow_external_data, arch=arch)
     with phase(f"planning {file}", output):
-        program = lower_graph(options, target.value, memory.value)
+        program = lower_graph(options, target.value, memory.value, fuse=fuse)
         from kgrun.runtime.memory.offload.fit import plan_within
         from kgrun.runtime.memory.plan import plan_memory
 

@@ -64,6 +64,7 @@ def command(
     allow_external_data: opt.ExternalData = False,
     allow_empty: opt.AllowEmpty = False,
     memory: opt.MemoryMode = opt.Memory.planned,
+    fuse: opt.Fuse = False,
     memory_limit: opt.MemoryLimit = None,
     limit: Limit = None,
     pool_unit: opt.PoolUnit = None,
@@ -98,7 +99,7 @@ def command(
         graphs_only = {
             "--max-chunk": max_chunk, "--pool-unit": pool_unit, "--comm-guard": comm_guard, "--dim": dim,
             "--ranks": ranks, "--save-plan": save_plan, "--streams": streams, "--plan-cache": plan_cache,
-            "--padding": padding is not PaddingRule.plain, "--memory": memory is not opt.Memory.planned,
+            "--fuse": fuse, "--padding": padding is not PaddingRule.plain, "--memory": memory is not opt.Memory.planned,
         }  # fmt: skip
         refuse(graphs_only, "graphs", "leave it out: a packing problem has its sizes and lives as they are")
         plan_csv(Path(file), output, request)
@@ -107,7 +108,7 @@ def command(
         dim = [*(dim or ()), f"world_size={ranks}"]
     graph_options = GraphOptions(file, dim, strict, allow_external_data, allow_empty, arch)
     with phase(f"planning {file}", output):
-        program = lower_graph(graph_options, target.value, memory.value)
+        program = lower_graph(graph_options, target.value, memory.value, fuse=fuse)
         from kgrun.runtime.memory.plan import plan_memory
 
         pack = partial(

@@ -41,7 +41,7 @@ def lookup(name: str) -> OpSchema:
 
 def alias_of(call: OpCall | None) -> int | None:
     """The input whose bytes output 0 of a call is a view of; None for one that must run, and for no operator."""
-    if call is None:
+    if call is None or call.fused is not None:
         return None
     schema = lookup(call.op)
     if schema.view is not None and schema.view(call):

@@ -68,6 +68,20 @@ class ValueUnknown(InferenceError):
     default_code = "KG332"
 
 
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Elementwise calls that one kernel computes, in their order; the last one's result is that of all.
+
+    Attributes:
+        calls: as they were, each with one result.
+        operands: for each call, by position of its inputs: an input of the whole by its index, the result of an earlier
+            call by the number of inputs and the call's index, None where it is absent.
+    """
+
+    calls: tuple[OpCall, ...]
+    operands: tuple[tuple[int | None, ...], ...]
+
+
 @dataclass(slots=True)
 class OpCall:
     """One use of an operator with everything known: what inference gets, and what the devices lower.
@@ -82,6 +96,7 @@ class OpCall:
         unnamed: outputs that the graph has no name for: an operator need not compute them.
         turned: inputs that lie in memory with their last two axes swapped; `inputs` has their types as the operator
             means them.
+        fused: what is computed with it; `inputs` are then those of all of it.
     """
 
     op: str
@@ -93,6 +108,12 @@ class OpCall:
     exact: bool = True
     unnamed: frozenset[int] = frozenset()
     turned: frozenset[int] = frozenset()
+    fused: Fused | None = None
+
+    @property
+    def label(self) -> str:
+        """The operator, or those that are computed together: `Div+Erf+Add`."""
+        return self.op if self.fused is None else "+".join(call.op for call in self.fused.calls)
 
     def input(self, index: int) -> TensorType:
         """Input `index`; InferenceError when it is absent."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import BoundGraph, Warning
 from kgrun.graphs.data import file_name, save_bytes, save_npy
+from kgrun.graphs.errors import UsageError
 from kgrun.graphs.operators import alias_of
 from kgrun.runtime.dump.config import ALL, DumpConfig
 from kgrun.runtime.execute import Observer, StepTimer, run_observed
@@ -199,8 +200,10 @@ def run_dumped(
         host: makes the array of a tensor that has no memory on the device.
 
     Raises:
-        UsageError: KG270 for a file that cannot be written.
+        UsageError: KG270 for a file that cannot be written, KG240 where kernels are fused.
     """
+    if loaded.program.fused:
+        raise UsageError("--dump is for every tensor, and --fuse leaves some out", code="KG240")
     device, steps = loaded.device, loaded.program.steps
     measured = Measured(methods=[step.method for step in loaded.prepared])
     timer = StepTimer(device, len(steps))

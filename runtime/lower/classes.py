@@ -254,7 +254,8 @@ def _granted(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClas
     if alias_of(node.call) is not None:
         return None  # a view that must run owns its memory (S33)
     target = bound.tensors[output]
-    for position in schema.inplace:
+    # A fused kernel reads all operands of its elements before it writes them, like any elementwise one.
+    for position in schema.inplace if node.call.fused is None else range(len(node.inputs)):
         source = node.inputs[position] if position < len(node.inputs) else None
         if source is None:
             continue

@@ -31,6 +31,7 @@ def lower(
     *,
     reuse: bool = True,
     views: bool = True,
+    fuse: bool = False,
     sources: KernelSources | None = None,
 ) -> Program:
     """The program of `bound` for `target` ("cpu" or "cuda").
@@ -39,6 +40,7 @@ def lower(
         reuse: let kgrun grant in-place outputs that the file does not ask for.
         views: let a call be a view that only its sizes make one, and products read through Transposes; not where nodes
             are left out that may overwrite it, or that read it.
+        fuse: let elementwise calls in a row be one kernel, see `fused`; nothing changes for the CPU.
         sources: kernel sources read already.
 
     Raises:
@@ -47,7 +49,12 @@ def lower(
     """
     folded = frozenset(node.index for node in bound.nodes if _is_known(node))
     bound, turned = read_turned(bound, target, folded) if views else (bound, {})
-    classes = alias_classes(bound, reuse=reuse, views=views, folded=folded, unmade=frozenset(turned))
+    fused: dict[str, int] = {}
+    if fuse and target == "cuda":
+        from kgrun.runtime.lower.fused import fuse_elementwise  # only where it is asked for
+
+        bound, fused = fuse_elementwise(bound, folded, frozenset(turned))
+    classes = alias_classes(bound, reuse=reuse, views=views, folded=folded, unmade=frozenset({*turned, *fused}))
     lowering = _Lowering(bound, target, classes, folded, sources or KernelSources(bound.source))
     steps = tuple(lowering.steps())
     buffers = tuple(lowering.buffers)
@@ -61,6 +68,7 @@ def lower(
         groups=tuple(lowering.groups),
         warnings=bound.warnings,
         turned=turned,
+        fused=fused,
     )
 
 
@@ -182,7 +190,7 @@ class _Lowering:
                     index=index,
                     name=name,
                     node=node.index,
-                    op=node.op,
+                    op=node.op if node.call is None else node.call.label,
                     stream=node.stream,
                     work=work,
                     reads=reads,
@@ -290,8 +298,10 @@ class _Lowering:
     def _flops(self, node: BoundNode) -> int | None:
         if node.flops is not None or node.call is None:
             return node.flops
-        cost = lookup(node.op).flops
-        return cost(node.call) if cost is not None else None
+        calls = (node.call,) if node.call.fused is None else node.call.fused.calls
+        costs = [(lookup(call.op).flops, call) for call in calls]
+        found = [cost(call) for cost, call in costs if cost is not None]
+        return sum(found) if len(found) == len(costs) else None
 
     def _nbytes(self, node: BoundNode) -> int:
         if node.bytes is not None:

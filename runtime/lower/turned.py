@@ -63,7 +63,7 @@ def why_it_runs(bound: BoundGraph, node: BoundNode, target: str, apart: frozense
         return f"{result} is a graph output"
     if not tensor.consumers:
         return f"nothing reads {result}"
-    if _wanted(node, tensor):
+    if wanted(node, tensor):
         return f"the file says where the bytes of {result} are to be"
     for name in (source, result):
         if name in apart:
@@ -82,7 +82,7 @@ def why_it_runs(bound: BoundGraph, node: BoundNode, target: str, apart: frozense
     return None
 
 
-def _wanted(node: BoundNode, tensor: BoundTensor) -> bool:
+def wanted(node: BoundNode, tensor: BoundTensor) -> bool:
     """Whether the file says something of the result's bytes, or that the node is to run."""
     spec = node.spec
     if is_op(spec) and spec.nop is not None:

@@ -102,7 +102,9 @@ def explain_tensor(
     requests = tuple(d for d in program.decisions if name in (d.output, d.input))
     if buffer is None or place is None:
         why = _why_no_memory(tensor, buffer)
-        if name in program.turned:
+        if name in program.fused:
+            why = fused_text(program, name)
+        elif name in program.turned:
             why, read = turned_text(program, name), _turned_readers(found, name)
         return TensorExplanation(
             name, role, dtype, shape, nbytes, why, written_by=written, read_by=read, inplace=requests
@@ -174,6 +176,13 @@ def turned_text(program: Program, name: str) -> str:
     readers = [f"{program.graph.nodes[node].name} as input {position}" for node, position in turned.readers]
     more = f" and {len(readers) - _NAMED:,} more" if len(readers) > _NAMED else ""
     return f"{turned.source} is read in its place, last two axes swapped, by {', '.join(readers[:_NAMED])}{more}"
+
+
+def fused_text(program: Program, name: str) -> str:
+    """Which kernel computes a tensor that is not stored."""
+    return (
+        f"{program.graph.nodes[program.fused[name]].name} computes {name} itself: elementwise calls in a row are fused"
+    )
 
 
 def _turned_readers(index: PlanIndex, name: str) -> tuple[StepRef, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kgrun.graphs.bound import BoundNode, Dim3, ScalarArgument, TensorArgument
 from kgrun.graphs.errors import UsageError, did_you_mean
 from kgrun.graphs.records import dataclass
-from kgrun.runtime.memory.explain import turned_text
+from kgrun.runtime.memory.explain import fused_text, turned_text
 from kgrun.runtime.memory.explain_index import BufferRef, PlanIndex, StepRef, named
 from kgrun.runtime.memory.explain_values import value_text
 from kgrun.runtime.memory.plan_types import MemoryPlan
@@ -126,7 +126,7 @@ def explain_kernel(
     steps = tuple(s for s in found.node_steps.get(node.index, ()) if only is None or s.index == only)
     return KernelExplanation(
         node=node.name,
-        op=node.op,
+        op=node.op if node.call is None else node.call.label,
         stream=node.stream,
         inputs=node.inputs,
         outputs=node.outputs,
@@ -163,6 +163,8 @@ def _why_not_run(program: Program, node: BoundNode) -> str:
     if node.call is not None and node.call.outputs and all(t.value is not None for t in node.call.outputs):
         return "its results are known before the run"
     for output in node.written_names():
+        if output in program.fused:
+            return f"nothing is launched: {fused_text(program, output)}"
         if output in program.turned:
             return f"nothing is launched: {turned_text(program, output)}"
         slot = program.slots.get(output)

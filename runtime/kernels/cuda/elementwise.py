@@ -14,7 +14,7 @@ from math import gcd, prod
 
 from kgrun.graphs.dtypes import itemsize
 from kgrun.graphs.operators import all_schemas
-from kgrun.graphs.operators.base import OpCall, TensorType
+from kgrun.graphs.operators.base import Fused, OpCall, TensorType
 from kgrun.graphs.operators.scalar_code import operand_name, scalar_expression
 from kgrun.graphs.operators.shapes import broadcast_strides, strides_of
 from kgrun.graphs.records import dataclass
@@ -63,17 +63,21 @@ class Scalars:
         compute: the C type T.
         helpers: device functions that the expression calls.
         store: the conversion of the value `v` to the output's type.
+        before: statements that make what the expression reads besides.
     """
 
     expression: str
     compute: str
     helpers: str = ""
     store: str = "kg_to<O>(v)"
+    before: str = ""
 
 
 @on_cuda(*(schema.name for schema in all_schemas().values() if schema.family == "elementwise"))
 def generated(call: OpCall) -> Lowered:
     """The kernel of an operator whose schema has a scalar expression."""
+    if call.fused is not None:
+        return _row_of_calls(call, call.fused)
     schema = all_schemas()[call.op]
     ignored = schema.data.get("shape_only", frozenset())
     out = call.outputs[0]
@@ -86,6 +90,32 @@ def generated(call: OpCall) -> Lowered:
         scalar_expression(call), compute_type(call.input(0).dtype), schema.data["helpers"], store_text(call, out.dtype)
     )
     return elementwise(sources, scalars, out)
+
+
+def _row_of_calls(call: OpCall, fused: Fused) -> Lowered:
+    """One kernel for several calls; what lies between them is rounded as if it were stored."""
+    out, count = call.outputs[0], len(call.inputs)
+    sources = [
+        Source(source_input(k), kind.dtype, f"u{k}", _steps(kind, out)) for k, kind in enumerate(call.inputs) if kind
+    ]
+    kinds = [*(source.dtype for source in sources), *(each.outputs[0].dtype for each in fused.calls)]
+
+    def applied(at: int, body: str) -> str:
+        """C text of call `at` on its operands, where `body` says what becomes of its value."""
+        given = [(operand_name(i), k) for i, k in enumerate(fused.operands[at]) if k is not None]
+        parameters = ", ".join(f"const {compute_type(kinds[k])} {name}" for name, k in given)
+        return f"[&]({parameters}) {{ {body} }}({', '.join(f'u{k}' for _, k in given)})"
+
+    *calls, last = fused.calls
+    before = ""
+    for at, each in enumerate(calls):
+        kind = each.outputs[0].dtype
+        rounded = f"typedef {c_type(kind)} O; auto v = ({scalar_expression(each)}); return {store_text(each, kind)};"
+        before += f"const {compute_type(kind)} u{count + at} = ({compute_type(kind)}){applied(at, rounded)}; "
+    value = applied(len(calls), f"return ({scalar_expression(last)});")
+    helpers = "".join(dict.fromkeys(all_schemas()[each.op].data["helpers"] for each in fused.calls))
+    compute = compute_type(last.input(0).dtype)
+    return elementwise(sources, Scalars(value, compute, helpers, store_text(last, out.dtype), before), out)
 
 
 def _steps(type_: TensorType, out: TensorType) -> tuple[int, ...]:
@@ -155,8 +185,8 @@ def _parameters(sources: Sequence[Source]) -> str:
 
 
 def _element(scalars: Scalars) -> str:
-    text = re.sub(r"\binf\b", _INFINITY, re.sub(r"\bnan\b", _NAN, scalars.expression))
-    return f"auto v = ({text});"
+    text = f"{scalars.before} auto v = ({scalars.expression});".lstrip()
+    return re.sub(r"\binf\b", _INFINITY, re.sub(r"\bnan\b", _NAN, text))
 
 
 def _linear_text(
@@ -206,7 +236,7 @@ def _take(source: Source, place: str, indent: str) -> str:
 
 
 def _head(dtypes: Sequence[str], out: str, scalars: Scalars) -> str:
-    float8 = FLOAT8_BITS if "kg_float8" in scalars.store else ""
+    float8 = FLOAT8_BITS if "kg_float8" in scalars.before + scalars.store else ""
     types = f"typedef {scalars.compute} T;\ntypedef {c_type(out)} O;\n"
     return prelude([*dtypes, out]) + types + float8 + scalars.helpers
 
