@@ -123,6 +123,7 @@ class Aftermath:
             from kgrun.graphs.bind.unsupported import RunTimeOnly
             from kgrun.graphs.operators.base import ValueUnknown
 
+            watchdog.commit()
             try:
                 bundle = self._bundle(None, self.graph, self.repro, report.outputs)
             except (RunTimeOnly, ValueUnknown) as error:
@@ -159,6 +160,7 @@ class Aftermath:
         """Write the bundle where one is wanted, and say so in the error's help."""
         if self.repro is None or self.graph is None or error.exit not in _BUNDLED:
             return
+        watchdog.commit()  # the fault came in time: writing it down is not cut short
         try:
             bundle = self._bundle(error, self.graph, self.repro)
         except Exception as other:  # the error that is being reported matters more

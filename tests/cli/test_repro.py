@@ -102,6 +102,21 @@ def test_a_bundle_of_wrong_outputs_keeps_what_was_expected(kgrun: Any, graph_fil
     assert again.json()["outputs"] == first.json()["outputs"]
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_time_limit_does_not_cut_a_bundle_short(
+    kgrun: Any, graph_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    from kgrun.cli import timeout
+
+    events: list[str] = []
+    monkeypatch.setattr(timeout, "commit", lambda: events.append("commit"))
+    np.savez(tmp_path / "e.npz", y=np.full(8, 3, np.float32))
+    words = ["--expected", tmp_path / "e.npz"] if fails else ["--repro-always"]
+    monkeypatch.setattr("kgrun.runtime.repro.write_bundle", lambda *_: events.append("bundle"))
+    kgrun("execute", graph_file(), "--device", "cpu", *words, "--repro", tmp_path / "b")
+    assert events[:2] == ["commit", "bundle"]
+
+
 CHAIN = {
     "tensors": {
         "x": {"role": "input", "dtype": "float32", "shape": [256], "init": {"uniform": [0, 1], "seed": 3}},
