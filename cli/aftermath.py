@@ -69,6 +69,7 @@ class Work(Protocol):
     loop: dict[str, Any]
     expectation: Any
     nodes: Any
+    team: Any
 
     def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]: ...
     def run(
@@ -203,6 +204,12 @@ class Aftermath:
         if isinstance(error, CheckFailed):
             judged, files, notes = _held_against(self.work, whole=node is None)
             options += judged
+        if (profile := settings.get("profile")) is not None:
+            report = profile.name.lower().endswith(".json")
+            files |= {"profile.json": Path(profile.name)} if report else {}
+            options += ["--device-profile", "./profile.json" if report else profile.name]
+        if self.work.team is not None:
+            notes += self.work.team.notes()
         if isinstance(error, TimeoutExpired) and self.timeout is not None:
             options += ["--timeout", f"{self.timeout:g}"]
         bound = bind_given(graph, dims, self.given, allow_empty=empty)

@@ -110,7 +110,8 @@ def _one(words: Words, output: Output, limit: float | None, settings: dict[str, 
     if team is not None:
         settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))
         loop = team.loop(loop, settings["device"] == "cpu")
-    after = Aftermath(_work(words, settings, loop, team), command_line(), words.repro, limit, always=words.repro_always)
+    repro = words.repro if team is None else team.bundle(words.repro)
+    after = Aftermath(_work(words, settings, loop, team), command_line(), repro, limit, always=words.repro_always)
     if tracing():
         after.trace_here(output)
     if team is None:

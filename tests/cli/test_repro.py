@@ -102,6 +102,21 @@ def test_a_bundle_of_wrong_outputs_keeps_what_was_expected(kgrun: Any, graph_fil
     assert again.json()["outputs"] == first.json()["outputs"]
 
 
+@pytest.mark.parametrize("how", ["h200", "p.json"])
+def test_a_bundle_keeps_the_times_that_transfers_were_planned_by(
+    kgrun: Any, graph_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.json").write_text('{"kernels": []}', encoding="utf-8")
+    words = ["execute", graph_file(), "--device", "cpu", "--device-profile", how, "--repro", tmp_path / "b"]
+    found = kgrun(*words, "--repro-always", "--json").json()
+    (tmp_path / "p.json").unlink()
+    command = shlex.split(found["repro"])
+    kept = command[command.index("--device-profile") + 1]
+    assert kept == ("h200" if how == "h200" else str(tmp_path / "b" / "profile.json"))
+    assert kgrun(*command[1:], "--json").code == 0
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_time_limit_does_not_cut_a_bundle_short(
     kgrun: Any, graph_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
