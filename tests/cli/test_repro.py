@@ -224,6 +224,22 @@ def test_a_folder_that_is_not_empty_is_refused_before_anything_runs(
     assert (result.code, "is there already" in result.err) == (2, True)
 
 
+def test_a_link_to_an_empty_folder_stays_one(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    words = ["execute", graph_file(), "--device", "cpu", "--repro", tmp_path / "link", "--repro-always", "--json"]
+    command = shlex.split(kgrun(*words).json()["repro"])
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there" / "graph.json").is_file()
+    assert kgrun(*command[1:]).code == 0
+
+
+def test_a_folder_below_a_file_is_refused_before_anything_is_read(kgrun: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = kgrun("execute", "missing.json", "--repro", tmp_path / "file" / "a" / "b")
+    assert (result.code, f"{tmp_path / 'file'} is no folder" in result.err) == (2, True)
+
+
 def test_nothing_half_written_is_left_where_the_bundle_fails(
     kgrun: Any, graph_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
