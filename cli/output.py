@@ -97,6 +97,10 @@ def check_places(files: Iterable[str | None], made: Iterable[str | None] = (), c
     `made` are folders that the command makes itself before it writes the files.
     """
     folders = [Path(each) for each in made if each is not None]
+    for folder in folders:
+        above = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
+        if above.exists() and not above.is_dir():
+            raise UsageError(f"cannot write to {folder}: {above} is no folder", code=code)
     for path in (Path(each) for each in files if each is not None and each != "-"):
         if path.is_dir():
             raise UsageError(f"cannot write {path}: Is a directory", code=code)

@@ -139,3 +139,13 @@ def test_a_folder_that_the_command_makes_may_hold_its_files(kgrun: Any, graph_fi
     words = ["--device", "cpu", "--output-dir", out, "--csv", out / "k.csv", "--save-outputs", out / "all.npz"]
     assert kgrun("execute", graph_file(), *words).code == 0
     assert sorted(path.name for path in out.iterdir()) == ["all.npz", "k.csv", "y.npy"]
+
+
+@pytest.mark.parametrize("option", ["--output-dir", "--dump-dir"])
+def test_a_folder_that_cannot_be_is_told_before_anything_is_read(kgrun: Any, tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").touch()
+    words = ["--dump", "all"] if option == "--dump-dir" else []
+    for folder in (tmp_path / "file", tmp_path / "file" / "a" / "b"):
+        error = kgrun("execute", "missing.json", *words, option, folder, "--json").json()["error"]
+        assert (error["code"], error["exit"]) == ("KG258", 2)
+        assert error["message"] == f"cannot write to {folder}: {tmp_path / 'file'} is no folder"
