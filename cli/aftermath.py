@@ -70,6 +70,7 @@ class Work(Protocol):
     loop: dict[str, Any]
     expectation: Any
     nodes: Any
+    team: Any
 
     def load(self, output: Output) -> tuple[KernelGraph, Mapping[str, Any]]: ...
     def run(
@@ -124,6 +125,7 @@ class Aftermath:
             from kgrun.graphs.bind.unsupported import RunTimeOnly
             from kgrun.graphs.operators.base import ValueUnknown
 
+            watchdog.commit()
             try:
                 bundle = self._bundle(None, self.graph, self.repro, report.outputs)
             except (RunTimeOnly, ValueUnknown) as error:
@@ -160,6 +162,7 @@ class Aftermath:
         """Write the bundle where one is wanted, and say so in the error's help."""
         if self.repro is None or self.graph is None or error.exit not in _BUNDLED:
             return
+        watchdog.commit()  # the fault came in time: writing it down is not cut short
         try:
             bundle = self._bundle(error, self.graph, self.repro)
         except Exception as other:  # the error that is being reported matters more
@@ -202,6 +205,12 @@ class Aftermath:
         if isinstance(error, CheckFailed):
             judged, files, notes = _held_against(self.work, whole=node is None)
             options += judged
+        if (profile := settings.get("profile")) is not None:
+            report = profile.name.lower().endswith(".json")
+            files |= {"profile.json": Path(profile.name)} if report else {}
+            options += ["--device-profile", "./profile.json" if report else profile.name]
+        if self.work.team is not None:
+            notes += self.work.team.notes()
         if isinstance(error, TimeoutExpired) and self.timeout is not None:
             options += ["--timeout", f"{self.timeout:g}"]
         bound = bind_given(graph, dims, self.given, allow_empty=empty)

@@ -33,7 +33,7 @@ def read_profile(text: str | None) -> DeviceProfile | None:
         document = json.loads(Path(text).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {text}: {error.strerror or error}", code="KG260") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError(f"{text} is no JSON document", code="KG260") from None
     if not isinstance(document, dict):
         raise UsageError(f"{text} is no report of `kgrun execute --json`", code="KG260")

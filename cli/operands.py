@@ -63,7 +63,7 @@ def _value(text: str, dtype: str) -> Any:
 
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = text if text in ("nan", "inf", "-inf") else None
         if value is None:
             raise UsageError(f"{text!r} is no number and no list", code="KG272", help=_FORMS) from None

@@ -89,3 +89,20 @@ def write_text(path: Path, text: str) -> None:
     """Write a whole UTF-8 file, or nothing."""
     with replacing(path) as target:
         target.write(text.encode("utf-8", "backslashreplace"))
+
+
+def check_places(files: Iterable[str | None], made: Iterable[str | None] = (), code: str = "KG258") -> None:
+    """UsageError `code` for a file that surely cannot be written, before a long run whose results would go with it.
+
+    `made` are folders that the command makes itself before it writes the files.
+    """
+    folders = [Path(each) for each in made if each is not None]
+    for folder in folders:
+        above = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
+        if above.exists() and not above.is_dir():
+            raise UsageError(f"cannot write to {folder}: {above} is no folder", code=code)
+    for path in (Path(each) for each in files if each is not None and each != "-"):
+        if path.is_dir():
+            raise UsageError(f"cannot write {path}: Is a directory", code=code)
+        if not path.parent.is_dir() and not any(path.parent.is_relative_to(folder) for folder in folders):
+            raise UsageError(f"cannot write {path}: there is no folder {path.parent}", code=code)

@@ -149,6 +149,15 @@ class Team:
         """Where this rank's outputs go: rank 0's to the folder itself."""
         return folder if folder is None or self.first else str(Path(folder) / f"rank_{self.info.rank}")
 
+    def bundle(self, folder: str | None) -> str | None:
+        """Where this rank's `--repro` goes: each has one of its own, since all may fail at once."""
+        return folder if folder is None or self.info.size == 1 else str(Path(folder) / f"rank_{self.info.rank}")
+
+    def notes(self) -> list[str]:
+        """What whoever runs this rank's bundle should know."""
+        rank, size = self.info.rank, self.info.size
+        return [] if size == 1 else [f"this was rank {rank} of {size}; here it runs alone, as a job of one rank"]
+
     def ran(self) -> None:
         """Wait until every rank is done with its runs: what is written from now on is of a run that went well.
 

@@ -81,12 +81,13 @@ def refuse_for_several(words: Words, loop: dict[str, Any]) -> None:
     refuse({
         "--csv": words.csv, "--trace": words.trace, "--check": words.check, "--allow-skip": words.allow_skip,
         "--expected": words.expected, "--dump": "dump" in loop, "--repro": words.repro,
-        "--cold-report": words.cold_report, "--compare-with": words.compare_with,
+        "--cold-report": words.cold_report, "--compare-with": words.compare_with, "--ranks": words.ranks,
+        "--load-parameters": words.load_parameters, "--save-parameters": words.save_parameters,
+        "--reuse-outputs": words.reuse_outputs, "--streams auto": words.streams.value == "auto",
     }, "one graph" if words.more else "a run at one size")  # fmt: skip
     if words.more:
         refuse({
-            "--reuse-outputs": words.reuse_outputs, "--sweep": words.sweep, "--queue": words.queue,
-            "--load-parameters": words.load_parameters, "--save-parameters": words.save_parameters,
+            "--sweep": words.sweep, "--queue": words.queue, "--schedule": words.schedule != "forward",
         }, "one graph")  # fmt: skip
     else:
         refuse({"--output-dir": words.output_dir, "--save-outputs": words.save_outputs}, "a run at one size")

@@ -29,6 +29,7 @@ _board: mmap.mmap | None = None  # what the child says it is doing: a length, th
 _BOARD_BYTES = 16_384
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _LENGTH = 4
+_GRACE_S = 0.5  # to remove what is half-written; a native call that hangs lets nothing through
 _LONGEST_S = 1e9  # what the system takes as a time to wait; some thirty years
 
 
@@ -124,6 +125,8 @@ def _watch(child: int, reader: int, seconds: float | None, json: bool, expired: 
     ready, _, _ = select.select([reader], [], [], seconds)
     if not ready:
         assert seconds is not None
+        os.kill(child, signal.SIGTERM)  # what it is writing goes (`graphs/termination.py`)
+        select.select([reader], [], [], _GRACE_S)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         return _say(_expired(seconds, expired), json)

@@ -90,12 +90,16 @@ def file_name(name: str) -> str:
 
     Different names stay different: what is not a letter, digit, `_`, `-` or `.` becomes %XX.
     """
-    quoted = _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8")), name)
+    quoted = _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in _bytes(found[0])), name)
     if len(quoted) <= _MAX_STEM:
         return quoted
     import hashlib
 
-    return f"{quoted[: _MAX_STEM - 17]}-{hashlib.sha256(name.encode('utf-8')).hexdigest()[:16]}"
+    return f"{quoted[: _MAX_STEM - 17]}-{hashlib.sha256(_bytes(name)).hexdigest()[:16]}"
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")  # one that comes from a path may be no UTF-8
 
 
 def _plain(array: Array) -> Array:

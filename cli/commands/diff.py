@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kgrun.cli import options as opt
-from kgrun.cli.output import Output
+from kgrun.cli.output import Output, check_places
 from kgrun.graphs.errors import GraphError, KgrunError, Regression, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def command(
     output = Output(json, csv, quiet, verbose, no_color)
     metrics, bound = parse_metrics(metric), parse_bound(max_regress)
     floor_ns = parse_time(floor, "--floor") if floor is not None else None
+    check_places((csv, markdown, junit))
     if a == b == "-":
         raise UsageError("A and B cannot both be standard input", code="KG240", help="give one of them a file")
     from kgrun.cli.render import diff as part

@@ -15,7 +15,7 @@ from kgrun.cli.entry import STARTED
 from kgrun.cli.execution import Saving, Work
 from kgrun.cli.judging import Expectation, NodeComparison
 from kgrun.cli.load import GraphOptions, dims_to_bind, model_file
-from kgrun.cli.output import Output
+from kgrun.cli.output import Output, check_places
 from kgrun.cli.parameters import ParameterFiles
 from kgrun.cli.ranks import Team, find_team, launched_here
 from kgrun.cli.run_words import Words, check_words, refuse_for_several, run_settings, session_settings
@@ -98,6 +98,7 @@ def command(
         _one(words, output, limit, settings, loop)
         return
     refuse_for_several(words, loop)
+    _check_places(words)
     if more:
         _several(words, output, limit, settings, loop)
     else:
@@ -111,7 +112,10 @@ def _one(words: Words, output: Output, limit: float | None, settings: dict[str, 
     if team is not None:
         settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))
         loop = team.loop(loop, settings["device"] == "cpu")
-    after = Aftermath(_work(words, settings, loop, team), command_line(), words.repro, limit, always=words.repro_always)
+    if team is None or team.first:
+        _check_places(words)
+    repro = words.repro if team is None else team.bundle(words.repro)
+    after = Aftermath(_work(words, settings, loop, team), command_line(), repro, limit, always=words.repro_always)
     if tracing():
         after.trace_here(output)
     if team is None:
@@ -134,6 +138,12 @@ def _one(words: Words, output: Output, limit: float | None, settings: dict[str, 
         Saving(team.folder(words.output_dir), *written).write(report)
         team.leave()
     show_run(output, report, error, words.samples, cold)
+
+
+def _check_places(words: Words) -> None:
+    made = (words.output_dir, words.dump_dir)
+    check_places((words.csv, words.trace), made)
+    check_places((words.save_outputs, words.save_parameters), made, "KG270")
 
 
 def _work(words: Words, settings: dict[str, Any], loop: dict[str, Any], team: Team | None) -> Work:

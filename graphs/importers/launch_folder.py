@@ -13,6 +13,7 @@ from kgrun.graphs.data_stored import stored_keys
 from kgrun.graphs.errors import GraphError, did_you_mean
 from kgrun.graphs.importers.launch_list import LaunchList, TensorRow, launch_list_graph, read_launch_list
 from kgrun.graphs.importers.reading import source_bytes
+from kgrun.graphs.importers.text import name_text
 from kgrun.graphs.schema.graph import SCHEMA_ID
 
 SOURCE = "kernels.cu"
@@ -50,7 +51,7 @@ def write_launch_folder(folder: Path, graph: Path) -> list[Path]:
             given += names if kind == "inputs" else []
     document = launch_list_graph(
         found,
-        name=folder.resolve().name or "graph",
+        name=name_text(folder.resolve().name) or "graph",
         source=beside["cu"].name,
         constants=beside["safetensors"].name,
         inputs=dict.fromkeys(given, beside["inputs.npz"].name),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 # Members whose own members stand on a line each.
@@ -12,6 +13,11 @@ _LISTED = frozenset({"tensors", "nodes", "kernels", "dims", "graphs"})
 def document_text(document: dict[str, Any]) -> str:
     """`document` as JSON text, keys in their order. The same document gives the same text."""
     return _mapping(document, "") + "\n"
+
+
+def name_text(file: str) -> str:
+    """The name of a file or folder as text that a graph file can hold: bytes that are no UTF-8 become \\xXX."""
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
 def _mapping(document: dict[str, Any], indent: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from kgrun.graphs.data_save import file_name, save_bytes
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.importers.reading import source_bytes
+from kgrun.graphs.importers.text import name_text
 from kgrun.graphs.importers.triton_cache import TritonKernel, metadata_files, read_kernel
 from kgrun.graphs.importers.triton_ir import IrArgument
 from kgrun.graphs.schema.graph import SCHEMA_ID
@@ -30,7 +31,7 @@ def write_triton_cache(folder: Path, graph: Path) -> list[Path]:
     stem = file_name(graph.stem)
     document: dict[str, Any] = {
         "kgrun": 1,
-        "name": folder.resolve().name or "graph",
+        "name": name_text(folder.resolve().name) or "graph",
         "doc": "Made from a Triton cache. Give every dimension without a default, or edit shapes and grid.",
         **{key: {} for key in ("dims", "kernels", "tensors")},
         "nodes": [],

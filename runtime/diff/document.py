@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -135,7 +136,7 @@ def read_report(data: bytes, name: str) -> Report:
     import json
 
     if len(data) > MAX_BYTES:
-        raise GraphError(f"the file has {len(data):,} bytes; the limit is {MAX_BYTES:,}", code="KG391", where=name)
+        raise GraphError(f"the file has more than {MAX_BYTES:,} bytes", code="KG391", where=name)
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -173,7 +174,8 @@ def load_report(file: str) -> Report:
     import sys
 
     try:
-        data = sys.stdin.buffer.read(MAX_BYTES + 1) if file == "-" else Path(file).read_bytes()
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)  # what is larger, or never ends, is not read to its end
     except OSError as error:
         raise GraphError(f"cannot be read: {error.strerror or error}", code="KG391", where=file) from None
     return read_report(data, "<stdin>" if file == "-" else file)

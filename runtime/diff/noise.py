@@ -105,8 +105,14 @@ def tail_p(a: Sequence[int], b: Sequence[int], q: float) -> float:
     cut = pooled[min(math.ceil(len(pooled) * q), len(pooled)) - 1]
     long_a, long_b = sum(each > cut for each in a), sum(each > cut for each in b)
     long, all_b = long_a + long_b, len(b)
-    ways = sum(math.comb(all_b, k) * math.comb(len(a), long - k) for k in range(long_b, min(long, all_b) + 1))
-    return ways / math.comb(len(pooled), long)
+    # By logarithms: with 300,000 samples the whole numbers have 100,000 digits each.
+    all_ways = _log_comb(len(pooled), long)
+    ways = (_log_comb(all_b, k) + _log_comb(len(a), long - k) for k in range(long_b, min(long, all_b) + 1))
+    return min(math.fsum(math.exp(each - all_ways) for each in ways), 1.0)
+
+
+def _log_comb(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def summary_p(a: TimeStats, b: TimeStats) -> float:

@@ -79,7 +79,7 @@ def write_bundle(folder: Path, case: Case) -> Bundle:
         UsageError: KG258 or KG270 where it cannot be written.
     """
     check_folder(folder)
-    folder = folder.absolute()
+    folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder.absolute()  # a link stays one
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}.", suffix=".tmp", dir=folder.parent))

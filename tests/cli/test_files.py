@@ -112,3 +112,40 @@ def test_a_file_that_cannot_be_written_is_named_where_it_was_to_be(
         write_folder(tmp_path / "out", {"a": np.ones(1)})
     assert caught.value.message == f"cannot write {tmp_path / 'out' / 'a.npy'}: No space left on device"
     assert (caught.value.code, list((tmp_path / "out").iterdir())) == ("KG270", [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("execute", "missing.json", "--csv"),
+        ("execute", "missing.json", "--trace"),
+        ("execute", "missing.json", "--save-outputs"),
+        ("execute", "missing.json", "--save-parameters"),
+        ("execute", "missing.json", "other.json", "--save-outputs"),
+        ("diff", "missing.json", "other.json", "--markdown"),
+        ("diff", "missing.json", "other.json", "--junit"),
+    ],
+)
+def test_a_place_that_is_not_there_is_told_before_anything_is_read(
+    kgrun: Any, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    error = kgrun(*words, tmp_path / "no" / "x.npz", "--json").json()["error"]
+    assert (error["code"], error["exit"]) == ("KG270" if "save" in words[-1] else "KG258", 2)
+    assert error["message"] == f"cannot write {tmp_path / 'no' / 'x.npz'}: there is no folder {tmp_path / 'no'}"
+
+
+def test_a_folder_that_the_command_makes_may_hold_its_files(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    out = tmp_path / "new"
+    words = ["--device", "cpu", "--output-dir", out, "--csv", out / "k.csv", "--save-outputs", out / "all.npz"]
+    assert kgrun("execute", graph_file(), *words).code == 0
+    assert sorted(path.name for path in out.iterdir()) == ["all.npz", "k.csv", "y.npy"]
+
+
+@pytest.mark.parametrize("option", ["--output-dir", "--dump-dir"])
+def test_a_folder_that_cannot_be_is_told_before_anything_is_read(kgrun: Any, tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").touch()
+    words = ["--dump", "all"] if option == "--dump-dir" else []
+    for folder in (tmp_path / "file", tmp_path / "file" / "a" / "b"):
+        error = kgrun("execute", "missing.json", *words, option, folder, "--json").json()["error"]
+        assert (error["code"], error["exit"]) == ("KG258", 2)
+        assert error["message"] == f"cannot write to {folder}: {tmp_path / 'file'} is no folder"

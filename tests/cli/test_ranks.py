@@ -48,6 +48,24 @@ def test_an_error_that_all_ranks_have_is_shown_once_as_it_is() -> None:
     assert document["error"]["details"]["exits"] == {"0": 2, "1": 2}
 
 
+def test_each_rank_writes_a_bundle_of_its_own(tmp_path: Path) -> None:
+    graph = {
+        "kgrun": 1,
+        "tensors": {"x": {"role": "input", "dtype": "float32", "shape": [4], "init": {"fill": 0}}},
+        "nodes": [{"name": "n", "op": "Log", "inputs": ["x"], "outputs": ["y"]}],
+        "outputs": ["y"],
+    }
+    (tmp_path / "g.json").write_text(json.dumps(graph), encoding="utf-8")
+    done = run("execute", str(tmp_path / "g.json"), "--check", "nan", "--json", "--repro", str(tmp_path / "b"))
+    assert done.returncode == 8, done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert "no bundle" not in error["help"]
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["rank_0", "rank_1"]
+    for rank in (0, 1):
+        text = (tmp_path / "b" / f"rank_{rank}" / "README.md").read_text(encoding="utf-8")
+        assert f"- this was rank {rank} of 2; here it runs alone" in text
+
+
 def test_without_mpi_the_launcher_says_what_to_install(tmp_path: Path) -> None:
     # A Python of its own, beside which there is no mpiexec.
     assert shutil.which("mpiexec", path=str(tmp_path)) is None

@@ -102,6 +102,36 @@ def test_a_bundle_of_wrong_outputs_keeps_what_was_expected(kgrun: Any, graph_fil
     assert again.json()["outputs"] == first.json()["outputs"]
 
 
+@pytest.mark.parametrize("how", ["h200", "p.json"])
+def test_a_bundle_keeps_the_times_that_transfers_were_planned_by(
+    kgrun: Any, graph_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.json").write_text('{"kernels": []}', encoding="utf-8")
+    words = ["execute", graph_file(), "--device", "cpu", "--device-profile", how, "--repro", tmp_path / "b"]
+    found = kgrun(*words, "--repro-always", "--json").json()
+    (tmp_path / "p.json").unlink()
+    command = shlex.split(found["repro"])
+    kept = command[command.index("--device-profile") + 1]
+    assert kept == ("h200" if how == "h200" else str(tmp_path / "b" / "profile.json"))
+    assert kgrun(*command[1:], "--json").code == 0
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_time_limit_does_not_cut_a_bundle_short(
+    kgrun: Any, graph_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    from kgrun.cli import timeout
+
+    events: list[str] = []
+    monkeypatch.setattr(timeout, "commit", lambda: events.append("commit"))
+    np.savez(tmp_path / "e.npz", y=np.full(8, 3, np.float32))
+    words = ["--expected", tmp_path / "e.npz"] if fails else ["--repro-always"]
+    monkeypatch.setattr("kgrun.runtime.repro.write_bundle", lambda *_: events.append("bundle"))
+    kgrun("execute", graph_file(), "--device", "cpu", *words, "--repro", tmp_path / "b")
+    assert events[:2] == ["commit", "bundle"]
+
+
 CHAIN = {
     "tensors": {
         "x": {"role": "input", "dtype": "float32", "shape": [256], "init": {"uniform": [0, 1], "seed": 3}},
@@ -192,6 +222,22 @@ def test_a_folder_that_is_not_empty_is_refused_before_anything_runs(
     (tmp_path / "b" / "mine").write_text("", encoding="utf-8")
     result = kgrun("execute", graph_file(), "--device", "cpu", "--repro", tmp_path / "b")
     assert (result.code, "is there already" in result.err) == (2, True)
+
+
+def test_a_link_to_an_empty_folder_stays_one(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    words = ["execute", graph_file(), "--device", "cpu", "--repro", tmp_path / "link", "--repro-always", "--json"]
+    command = shlex.split(kgrun(*words).json()["repro"])
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there" / "graph.json").is_file()
+    assert kgrun(*command[1:]).code == 0
+
+
+def test_a_folder_below_a_file_is_refused_before_anything_is_read(kgrun: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = kgrun("execute", "missing.json", "--repro", tmp_path / "file" / "a" / "b")
+    assert (result.code, f"{tmp_path / 'file'} is no folder" in result.err) == (2, True)
 
 
 def test_nothing_half_written_is_left_where_the_bundle_fails(

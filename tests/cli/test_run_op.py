@@ -72,6 +72,7 @@ def test_attributes_are_read_as_the_signature_says(kgrun: Any) -> None:
         (("Softmax", "--in", "float32[2]", "--attr", "axis"), "KG253", 2, None),
         (("Relu", "--in", "flot32[2]"), "KG272", 2, "--in flot32[2]"),
         (("Relu", "--in", "float32:x"), "KG272", 2, "--in float32:x"),
+        (("Relu", "--in", "float32:" + "[" * 100_000), "KG272", 2, "--in float32:" + "[" * 100_000),
         (("Relu", "--in", "missing.npy"), "KG372", 3, "--in missing.npy"),
         (("Relu", "--in", "float32[2]", "--out", "y.txt"), "KG258", 2, None),
         (("Relu", "--in", "float32[2]", "--outputs", "2"), "KG330", 3, None),

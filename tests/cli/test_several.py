@@ -63,7 +63,13 @@ def test_inputs_are_named_by_graph_where_names_clash(kgrun: Any, files: tuple[Pa
     assert (clash.code, clash.json()["error"]["code"]) == (2, "KG272")
 
 
-@pytest.mark.parametrize("words", [("--check", "nan"), ("--trace", "t.json"), ("--memory", "single")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--check", "nan"), ("--trace", "t.json"), ("--memory", "single"), ("--ranks", "2"), ("--streams", "auto"),
+        ("--schedule", "reverse"), ("--load-parameters", "p.npz"), ("--save-parameters", "p.npz"), ("--reuse-outputs",),
+    ],
+)  # fmt: skip
 def test_what_is_for_one_graph_is_refused(kgrun: Any, files: tuple[Path, Path], words: tuple[str, ...]) -> None:
     result = kgrun("execute", *files, *CPU, *words, "--json")
     assert (result.code, result.json()["error"]["code"]) == (2, "KG240")

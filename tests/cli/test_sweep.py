@@ -56,6 +56,11 @@ def test_malformed_words_are_usage(words: list[str]) -> None:
         (("--sweep", "n=1,2", "--dim", "n=2"), "KG240"),
         (("--sweep", "n=1,2", "--trace", "t.json"), "KG240"),
         (("--sweep", "n=1,2", "--memory", "single"), "KG240"),
+        (("--sweep", "n=1,2", "--ranks", "2"), "KG240"),
+        (("--sweep", "n=1,2", "--load-parameters", "p.npz"), "KG240"),
+        (("--sweep", "n=1,2", "--save-parameters", "p.npz"), "KG240"),
+        (("--sweep", "n=1,2", "--reuse-outputs"), "KG240"),
+        (("--sweep", "n=1,2", "--streams", "auto"), "KG240"),
     ],
 )
 def test_what_cannot_be_swept_is_said(kgrun: Any, graph_file: Any, words: tuple[str, ...], code: str) -> None:

@@ -60,6 +60,21 @@ print("whole")
     assert (result.code, result.out, result.err) == (0, "whole\n", "")
 
 
+def test_what_is_being_written_before_the_results_leaves_nothing(process: Any, tmp_path: Path) -> None:
+    code = """
+import sys, time
+from pathlib import Path
+from kgrun.cli import timeout
+from kgrun.graphs.whole_files import replacing
+timeout.supervise(1.0, json=False)
+with replacing(Path(sys.argv[1])) as file:
+    file.write(b"half")
+    time.sleep(50)
+"""
+    assert process(tmp_path / "dumped.npy", code=code).code == 9
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_commands_commit_before_they_write(kgrun: Any, graph_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from kgrun.cli import output, timeout
 

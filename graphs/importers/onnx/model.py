@@ -17,7 +17,7 @@ from kgrun.graphs.importers.onnx.errors import Faults, Unsupported
 from kgrun.graphs.importers.onnx.translate import Translator, names_read
 from kgrun.graphs.importers.onnx.uses import Level, Scope, onnx_schema
 from kgrun.graphs.importers.onnx.values import Value
-from kgrun.graphs.importers.text import document_text
+from kgrun.graphs.importers.text import document_text, name_text
 from kgrun.graphs.operators.base import TensorType
 from kgrun.graphs.operators.known import LIMIT
 from kgrun.graphs.records import dataclass
@@ -91,7 +91,7 @@ def import_model(
     faults.raise_any()
     writer = Writer(reference or (lambda key: f"{path.name}#{key}"))
     document = writer.document(
-        graph.name or path.stem, _origin(model, path, level), translator.emitter.body, outputs, bound
+        graph.name or name_text(path.stem), _origin(model, path, level), translator.emitter.body, outputs, bound
     )
     return ImportedModel(document, tuple(writer.keys), container)
 
@@ -132,7 +132,7 @@ def _origin(model: Message, path: Path, level: Level) -> str:
     """Where the graph comes from, for its `doc`."""
     maker = " ".join(str(part) for part in (model.producer_name, model.producer_version) if part)
     opset = f", opset {level.versions['']}" if level.versions[""] else ""
-    return f"from {path.name}{opset}" + (f", made by {maker}" if maker else "")
+    return f"from {name_text(path.name)}{opset}" + (f", made by {maker}" if maker else "")
 
 
 def _versions(model: Message, path: Path) -> dict[str, int]:

@@ -12,7 +12,9 @@ from kgrun.runtime.compile.ptx.syntax import SIZES, Function, Param, Variable, a
 
 NEWEST_MAJOR = 9  # of the PTX ISA
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
+_FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(rb'\\(?:([0-7]{3})|([\\"bfnrt]))')  # as LLVM's assembly printer writes them
+_ESCAPED = dict(zip(b'\\"bfnrt', b'\\"\b\f\n\r\t', strict=True))
 _FUNCTION = re.compile(
     r"(?:\.(?:visible|extern|weak)\s+)*\.(entry|func)\s*(\.noreturn\s*)?(\([^)]*\))?\s*([\w$.]+)\s*(\([^)]*\))?"
 )
@@ -79,7 +81,8 @@ def parse_module(text: str, name: str) -> Module:
     if not re.search(r"^\s*\.version\s+[\d.]+", text, re.MULTILINE):
         raise CompileError(f"{name} is no PTX: it has no .version line", code="KG503", where=name)
     # NVRTC makes a relative name absolute: the user's own word for the file comes back.
-    files = {int(number): name if path.endswith(f"/{name}") else path for number, path in _FILE.findall(text)}
+    paths = {int(number): _unescaped(path) for number, path in _FILE.findall(text)}
+    files = {number: name if path.endswith(f"/{name}") else path for number, path in paths.items()}
     if "//" in text or "/*" in text:
         text = _COMMENT.sub(_blank_unless_string, text)
     version = re.search(r"\.version\s+([\d.]+)", text)
@@ -93,6 +96,14 @@ def parse_module(text: str, name: str) -> Module:
         elif variable := parse_variable(statement):
             module.variables[variable.name] = variable
     return module
+
+
+def _unescaped(path: str) -> str:
+    """A path as `.file` quotes it: what is no ASCII is octal, byte by byte."""
+    data = _ESCAPE.sub(
+        lambda m: bytes([int(m[1], 8) & 255 if m[1] else _ESCAPED[m[2][0]]]), path.encode("utf-8", "surrogateescape")
+    )
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _check_version(version: str, name: str) -> None:

@@ -63,8 +63,14 @@ def report_profile(document: Mapping[str, Any], name: str) -> DeviceProfile:
     """The profile that a report of `kgrun execute --json` gives: medians of its kernels, rates where it has them.
 
     Raises:
-        UsageError: KG260, the document is no such report.
+        UsageError: KG260, the document is no such report, or holds what no run gives.
     """
+
+    def number(value: Any, what: str) -> float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18:
+            return float(value)
+        raise UsageError(f"{name} is no report of `kgrun execute --json`: {what} is {value!r:.40}", code="KG260")
+
     kernels = document.get("kernels")
     if not isinstance(kernels, list):
         raise UsageError(f"{name} is no report of `kgrun execute --json`", code="KG260", help="it has no `kernels`")
@@ -73,19 +79,20 @@ def report_profile(document: Mapping[str, Any], name: str) -> DeviceProfile:
     moved: dict[str, Moved] = {"H2D": [], "D2H": []}
     for row in kernels:
         median = _member(row, "time_ns", "median")
-        if not isinstance(median, int) or not isinstance(row.get("name"), str):
+        if median is None or not isinstance(row.get("name"), str):
             continue
-        if row.get("op") in moved and isinstance(row.get("nbytes"), int):
-            moved[row["op"]].append((row["nbytes"], median))
+        took = number(median, f"the median of {row['name']!r:.40}")
+        if row.get("op") in ("H2D", "D2H") and row.get("nbytes") is not None:
+            moved[row["op"]].append((int(number(row["nbytes"], f"`nbytes` of {row['name']!r:.40}")), int(took)))
         else:
-            times[row["name"]] = float(median)
+            times[row["name"]] = took
     peak = document.get("roofline")
     peak = peak if isinstance(peak, dict) else {}
     rates = _measured_rates(moved["H2D"], moved["D2H"], base)
     return DeviceProfile(
         name,
-        float(peak.get("bytes_per_s") or base.bytes_per_s),
-        float(peak.get("flops_per_s") or base.flops_per_s),
+        number(peak.get("bytes_per_s") or base.bytes_per_s, "`roofline.bytes_per_s`"),
+        number(peak.get("flops_per_s") or base.flops_per_s, "`roofline.flops_per_s`"),
         base.launch_ns,
         rates,
         times,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,16 @@ def test_any_name_of_the_graph_works(folder: Write, tmp_path: Path, name: str) -
     assert not graph.kernels["scale"].inline
     bind(graph)
     assert load_array(str(graph.tensors["c"].data), folder=tmp_path) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")
+def test_names_that_are_no_utf8_work(folder: Write, tmp_path: Path) -> None:
+    source = folder().rename(tmp_path / os.fsdecode(b"in\xff"))
+    made = import_source(source, tmp_path / os.fsdecode(b"g\xff.json"))
+    assert [path.name for path in made.files[1:]] == ["g%FF.cu", "g%FF.inputs.npz", "g%FF.safetensors"]
+    graph = load_graph(made.files[0])
+    assert graph.name == r"in\xff"
+    bind(graph)
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,10 @@ def test_the_roofline_is_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch,
     (file,) = (tmp_path / "rooflines").iterdir()
     file.write_text(json.dumps({"bytes_per_s": 5, "flops_per_s": 7}), encoding="utf-8")
     assert measured_roofline(device) == Roofline(5, 7)
-    file.write_text("{}", encoding="utf-8")
-    assert measured_roofline(device) == found
+    for damaged in ("{}", '{"bytes_per_s": Infinity, "flops_per_s": 7}', "[" * 100_000):
+        file.write_text(damaged, encoding="utf-8")
+        assert measured_roofline(device) == found
+    assert list((tmp_path / "rooflines").iterdir()) == [file]
 
 
 def test_no_roofline_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kgrun.graphs.errors import GraphError
-from kgrun.runtime.diff import Difference, Row, Verdict, compare_reports, read_report
+from kgrun.runtime.diff import Difference, Row, Verdict, compare_reports, document, read_report
 from kgrun.runtime.diff.document import MAX_BYTES, Report
 
 from .samples import kernel, report, steady
@@ -16,8 +17,8 @@ from .samples import kernel, report, steady
 Document = dict[str, Any]
 
 
-def read(document: Document) -> Report:
-    return read_report(json.dumps(document).encode(), "r.json")
+def read(plain: Document) -> Report:
+    return read_report(json.dumps(plain).encode(), "r.json")
 
 
 def compare(a: Document, b: Document, *metrics: str, bound: float = 0.05, floor_ns: int | None = None) -> Difference:
@@ -236,3 +237,10 @@ def test_what_is_no_report_is_refused(data: bytes, message: str) -> None:
 
 def test_the_cap_on_size_is_generous() -> None:
     assert MAX_BYTES >= 1 << 28
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a file that never ends")
+def test_a_file_that_never_ends_is_read_to_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_BYTES", 1000)
+    with pytest.raises(GraphError, match="more than 1,000 bytes"):
+        document.load_report("/dev/zero")

@@ -116,6 +116,13 @@ def test_tail_test_is_fishers() -> None:
     assert tail_p([7] * 50, [7] * 50, 0.95) == 1.0
 
 
+def test_tail_test_takes_what_a_minute_of_short_runs_gives() -> None:
+    # Half of the 30,000 longest times on each side: by symmetry (1 + P(just so)) ÷ 2.
+    many = range(300_000)
+    just_so = 1 / math.sqrt(2 * math.pi * 30_000 / 4 * 0.95)
+    assert tail_p(many, many, 0.95) == pytest.approx((1 + just_so) / 2, rel=1e-6)
+
+
 def test_p95_is_judged_by_the_longest_times() -> None:
     rng = np.random.default_rng(5)
     make = made.lognormal(0.02)

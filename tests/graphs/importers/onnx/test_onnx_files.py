@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -322,3 +324,13 @@ def test_weights_of_any_name_are_found_again(name: str, tmp_path: Path) -> None:
     write_onnx(path, tmp_path / "g.json", {})
     for graph in (onnx_graph(path), load_graph(tmp_path / "g.json")):
         np.testing.assert_allclose(run(graph, {"x": x})["y"], x @ weight + bias, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")
+def test_a_model_whose_name_is_no_utf8_becomes_a_file_that_loads(tmp_path: Path) -> None:
+    model = matmul_model(floats(2, 3))
+    model.graph.name = ""
+    path = tmp_path / os.fsdecode(b"m\xff.onnx")
+    path.write_bytes(model.SerializeToString())
+    graph = load_graph(import_source(path, tmp_path / "g.json").files[0])
+    assert (graph.name, graph.doc) == (r"m\xff", r"from m\xff.onnx, opset 17")

@@ -62,8 +62,8 @@ def test_a_parameter_is_read_through_its_address() -> None:
     assert (result.faults, out.tolist()) == ([], [6])
 
 
-def test_a_fault_names_the_place_that_the_compiler_was_given() -> None:
-    name = "graph.json:kernels.k.source"
+@pytest.mark.parametrize("name", ["graph.json:kernels.k.source", 'ü/a"b\\c\t.cu', "bad\udcff7.cu", r"a\303.cu"])
+def test_a_fault_names_the_place_that_the_compiler_was_given(name: str) -> None:
     ptx = compile_cuda(ADD.replace("a[i]", "a[i + 4]"), name=name, arch="sm_80", kind="ptx").image.decode()
     kernel = load_ptx(ptx, name=name, checks=frozenset(("bounds",))).kernel("k")
     a, o = np.zeros(32, np.float32), np.zeros(32, np.float32)

@@ -52,7 +52,16 @@ def test_an_unknown_profile_is_refused(text: str) -> None:
     assert caught.value.code == "KG260"
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", "no json", '{"kernels": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]", "{}", "no json", '{"kernels": 3}', "[" * 100_000,
+        '{"kernels": [{"name": "a", "time_ns": {"median": -5}}]}',
+        '{"kernels": [{"name": "a", "op": "H2D", "nbytes": "many", "time_ns": {"median": 5}}]}',
+        '{"kernels": [], "roofline": {"bytes_per_s": NaN}}',
+        '{"kernels": [], "roofline": {"flops_per_s": "fast"}}',
+    ],
+)  # fmt: skip
 def test_a_file_that_is_no_report_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "r.json"
     file.write_text(content)
