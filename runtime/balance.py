@@ -49,14 +49,14 @@ def balance(
         longest_chain_ns=longest,
         total_ns=total_ns,
         difference_ns=total_ns - in_a_row,
-        difference=_name(total_ns, in_a_row, longest - slack, start_ns),
+        difference=_name(total_ns, in_a_row, longest, slack, start_ns),
         consistent=longest - slack <= total_ns <= in_a_row + slack,
     )
 
 
-def _name(total: int, in_a_row: int, shortest: int, start: int) -> str:
+def _name(total: int, in_a_row: int, longest: int, slack: int, start: int) -> str:
     if total >= in_a_row:
         return "gaps"
     if not start:
         return "instrumentation"  # marks around each step make it longer than it is in a run
-    return "side by side" if total >= shortest else "faster together"
+    return "side by side" if longest < in_a_row and total >= longest - slack else "faster together"
