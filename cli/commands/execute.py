@@ -20,7 +20,7 @@ from kgrun.cli.parameters import ParameterFiles
 from kgrun.cli.ranks import Team, find_team, launched_here
 from kgrun.cli.run_words import Words, check_words, refuse_for_several, run_settings, session_settings
 from kgrun.cli.show import show_run
-from kgrun.cli.values import check_number
+from kgrun.cli.values import check_number, refuse
 from kgrun.runtime.devices.cuda_early import open_context_early
 
 
@@ -108,6 +108,7 @@ def _one(words: Words, output: Output, limit: float | None, settings: dict[str, 
     launched_here(words.ranks, limit, _on_cpu(words.device))
     team = find_team(words.timeout)
     if team is not None:
+        refuse({"--repro": words.repro}, "a run of one rank")
         settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))
         loop = team.loop(loop, settings["device"] == "cpu")
     after = Aftermath(_work(words, settings, loop, team), command_line(), words.repro, limit, always=words.repro_always)
