@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kgrun.graphs.errors import TimeoutExpired, UsageError
-from kgrun.runtime.compile.ptx import printf, runtime, workers
+from kgrun.runtime.compile.ptx import heap, printf, runtime, workers
 from kgrun.runtime.compile.ptx.layout import BlockRecord, BufferRecord, FaultRecord, LaunchRecord
 from kgrun.runtime.compile.ptx.quick_launch import BufferInfo, QuickLaunch
 from kgrun.runtime.compile.ptx.syntax import align_up
@@ -102,6 +102,7 @@ def run(
     printed = printf.Collector()
     keep.append(printed)
     launch.print = printed.address
+    launch.heap = heap.heap() if checks and quick is None else 0
     count = 1 if (checks and quick is None) or schedule != "forward" else min(threads or os.cpu_count() or 1, blocks)
     slots = min(blocks, _SPIN_SLOTS) if geometry.spins else 1
     launch.workers = count

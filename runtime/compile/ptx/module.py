@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 import threading
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ from kgrun.runtime.compile.ptx.syntax import Param, Variable, align_up, args_siz
 PLAIN, EXACT, QUICK = "plain", "exact", "quick"  # how a launch runs: see the docs page on checks
 CHECKS = frozenset(launching.CHECK_BITS)
 _RED_ZONE, _DYNAMIC_ALIGNMENT = 256, 128  # bytes between shared variables where accesses are checked
+_HEAP_CALL = re.compile(r"^\s*call[^;]*\b(malloc|free)\s*,", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,9 @@ class PtxModule:
         offsets |= {variable.name: align_up(end, _DYNAMIC_ALIGNMENT) for variable in dynamic}
         tight = _place(static, 0)[1]
         sizes = {variable.name: variable.size for variable in variables}
-        return PtxKernel(self, entry, function.params, function.max_threads, tight, offsets, ranges, end, sizes)
+        kernel = PtxKernel(self, entry, function.params, function.max_threads, tight, offsets, ranges, end, sizes)
+        kernel._doubtful = any(_HEAP_CALL.search(text) for text in texts)  # no run of it can be taken back
+        return kernel
 
     def _reached(self, entry: str) -> list[str]:
         """`entry` and the functions that it or another of them names."""
