@@ -59,6 +59,7 @@ LAUNCH = (
     ("chunk", "u64"),  # blocks that a worker takes at once
     ("only", "u32"),  # of the quick pass: 1 only looks at states that can be looked at, 2 only runs them
     ("unsure", "u32"),  # set where only looking was not enough
+    ("grid_barrier", "u64"),  # of a cooperative launch: where its blocks count who has come; else 0
     ("heap", "u64"),  # the HEAP record, where accesses are checked one by one
 )
 

@@ -93,11 +93,13 @@ class PtxKernel:
         threads: int | None = None,
         timeout_s: float | None = None,
         on_progress: launching.Progress | None = None,
+        cooperative: bool = False,
     ) -> LaunchResult:
         """Run the kernel; `shared_bytes` are dynamic, `args` the packed parameters, pointers host addresses.
 
         `threads` workers share the blocks (default: one a CPU; one where checks or another schedule ask for it).
         `on_progress(fraction, seconds)` is called about once a second, so that a caller can estimate and warn.
+        Of a `cooperative` launch all blocks are in flight at once.
         Raises `UsageError` where the launch does not fit the kernel, `DeviceUnavailable` for what cannot run here,
         `TimeoutExpired` after `timeout_s` seconds.
         """
@@ -108,7 +110,7 @@ class PtxKernel:
             raise UsageError(f"{self.name} allows {self.max_threads} threads a block, got {count}", code="KG213")
         run = partial(
             self._run, grid, block, shared_bytes, args, [*buffers, *self.module.memory_buffers()],
-            schedule=schedule, threads=threads, timeout_s=timeout_s, on_progress=on_progress,
+            schedule=schedule, threads=threads, timeout_s=timeout_s, on_progress=on_progress, cooperative=cooperative,
         )  # fmt: skip
         passes = [PLAIN] if not self.module.checks else [EXACT] if self._doubtful else [QUICK, EXACT]
         for mode in passes:
@@ -127,14 +129,10 @@ class PtxKernel:
         args: bytes,
         every: list[BufferInfo],
         mode: str,
-        *,
-        schedule: str,
-        threads: int | None,
-        timeout_s: float | None,
-        on_progress: launching.Progress | None,
+        **settings: Any,
     ) -> LaunchResult | None:
         """One pass over a launch; None where the quick pass suspects a fault, with memory as it was before."""
-        compiled, code = self._prepare(mode, schedule == "forward")
+        compiled, code = self._prepare(mode, settings["schedule"] == "forward")
         dynamic = align_up(self._static_end, _DYNAMIC_ALIGNMENT)
         ranges = [*self._ranges, *([(dynamic, dynamic + shared_bytes)] if shared_bytes else [])]
         geometry = Geometry(
@@ -161,10 +159,7 @@ class PtxKernel:
             args,
             every,
             checks=self.module.checks,
-            schedule=schedule,
-            threads=threads,
-            timeout_s=timeout_s,
-            on_progress=on_progress,
+            **settings,
         )
         if mode == QUICK:
             quick = self._quick_launch(compiled, args, shared_bytes)
