@@ -95,7 +95,7 @@ def run(
     """
     blocks = grid[0] * grid[1] * grid[2]
     if min(*grid, *block) < 1 or block[0] * block[1] * block[2] > 1024:
-        raise UsageError(f"a grid of {grid} blocks of {block} threads cannot be launched", code="KG210")
+        raise UsageError(f"a grid of {grid} blocks of {block} threads cannot be launched", code="KG200")
     keep: list[Any] = []
     launch = LaunchRecord()
     _fill_launch(launch, geometry, grid, block, shared_bytes, args, keep)

@@ -104,10 +104,10 @@ class PtxKernel:
         `TimeoutExpired` after `timeout_s` seconds.
         """
         if len(args) < self.args_size:
-            raise UsageError(f"{self.name} takes {self.args_size} bytes of arguments, got {len(args)}", code="KG212")
+            raise UsageError(f"{self.name} takes {self.args_size} bytes of arguments, got {len(args)}", code="KG200")
         count = block[0] * block[1] * block[2]
         if self.max_threads is not None and count > self.max_threads:
-            raise UsageError(f"{self.name} allows {self.max_threads} threads a block, got {count}", code="KG213")
+            raise UsageError(f"{self.name} allows {self.max_threads} threads a block, got {count}", code="KG200")
         run = partial(
             self._run, grid, block, shared_bytes, args, [*buffers, *self.module.memory_buffers()],
             schedule=schedule, threads=threads, timeout_s=timeout_s, on_progress=on_progress, cooperative=cooperative,
