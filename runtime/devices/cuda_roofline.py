@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgrun.graphs.errors import KgrunError
+from kgrun.graphs.whole_files import replacing
 from kgrun.runtime.compile.cache import default_directory, digest_key
 from kgrun.runtime.program import KernelCode, Launch, Pointer, Step, Value
 from kgrun.runtime.report import Roofline
@@ -119,6 +120,5 @@ def _write(path: Path, found: Roofline) -> None:
     text = json.dumps({"bytes_per_s": found.bytes_per_s, "flops_per_s": found.flops_per_s})
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{id(found):x}.tmp")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        with replacing(path) as file:
+            file.write(text.encode())
