@@ -255,7 +255,7 @@ def _arch(device: str) -> str | None:
     if kind == "cpu":
         return None
     try:
-        from kgrun.runtime.devices.cuda_driver import load_pycuda
+        from kgrun.runtime.devices.cuda_pycuda import load_pycuda
 
         major, minor = load_pycuda().Device(int(ordinal or 0)).compute_capability()
     except Exception:  # no GPU, or one that does not answer any more: a bundle without cubins is one all the same
