@@ -105,10 +105,11 @@ def command(
 
 def _one(words: Words, output: Output, limit: float | None, settings: dict[str, Any], loop: dict[str, Any]) -> None:
     """One graph at one size, alone or as a rank of a job."""
+    _refuse_bundle(words, words.ranks or 1)  # said once, before any rank is started
     launched_here(words.ranks, limit, _on_cpu(words.device))
     team = find_team(words.timeout)
     if team is not None:
-        refuse({"--repro": words.repro}, "a run of one rank")
+        _refuse_bundle(words, team.info.size)
         settings["device"] = team.device(settings["device"], _on_cpu(settings["device"]))
         loop = team.loop(loop, settings["device"] == "cpu")
     after = Aftermath(_work(words, settings, loop, team), command_line(), words.repro, limit, always=words.repro_always)
@@ -134,6 +135,12 @@ def _one(words: Words, output: Output, limit: float | None, settings: dict[str, 
         Saving(team.folder(words.output_dir), *written).write(report)
         team.leave()
     show_run(output, report, error, words.samples, cold)
+
+
+def _refuse_bundle(words: Words, ranks: int) -> None:
+    """UsageError where one rank of several is to leave a bundle: its data alone do not fail again."""
+    if ranks > 1:
+        refuse({"--repro": words.repro}, "a run of one rank")
 
 
 def _work(words: Words, settings: dict[str, Any], loop: dict[str, Any], team: Team | None) -> Work:

@@ -101,6 +101,12 @@ def test_times_from_a_report_go_with_the_bundle(kgrun: Any, graph_file: Any, tmp
     assert options[options.index("--device-profile") + 1] == str(tmp_path / "b" / "profile.json")
 
 
+def test_several_ranks_are_refused_before_any_is_started(kgrun: Any, graph_file: Any, tmp_path: Path) -> None:
+    words = [graph_file(), "--device", "cpu", "--repro", tmp_path / "b"]
+    done = kgrun("execute", *words, "--ranks", 2, "--json")
+    assert (done.code, done.json()["error"]["code"]) == (2, "KG240")
+
+
 def test_a_rank_of_several_leaves_no_bundle(
     kgrun: Any, graph_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
