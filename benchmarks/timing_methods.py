@@ -40,7 +40,7 @@ class Bench:
 
     def __init__(self) -> None:
         from kgrun.runtime.compile.nvrtc import compile_cuda
-        from kgrun.runtime.devices.cuda_driver import PyCudaDriver
+        from kgrun.runtime.devices.cuda_pycuda import PyCudaDriver
 
         self.driver = PyCudaDriver(0)
         module = self.driver.load(compile_cuda(SOURCE, name="timing.cu", arch=self.driver.facts.arch).image, "timing")

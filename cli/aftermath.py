@@ -31,31 +31,6 @@ _AGAIN = "_KGRUN_TRACING"  # in the environment of a second run
 _PATIENCE_S = 60.0
 _PATIENCE = 5.0  # times what the first run took
 _BUNDLED = (1, 4, 5, 6, 8, 9)  # exits that a bundle can reproduce
-_OPTION_OF = {
-    "device": "--device",
-    "memory": "--memory",
-    "memory_limit": "--memory-limit",
-    "host_memory_limit": "--host-memory-limit",
-    "pool_unit": "--pool-unit",
-    "offload": "--offload",
-    "planner": "--planner",
-    "time_limit": "--planner-time",
-    "seed": "--seed",
-    "schedule": "--schedule",
-    "streams": "--streams",
-    "precision": "--precision",
-    "iterations": "--iterations",
-    "warmup": "--warmup",
-    "duration": "--duration",
-}
-_FLAG_OF = {
-    "strict": "--strict",
-    "allow_empty": "--allow-empty",
-    "allow_skip": "--allow-skip",
-    "sync_each": "--sync-each",
-    "reuse_outputs": "--reuse-outputs",
-    "fuse": "--fuse",
-}
 
 
 def tracing() -> bool:
@@ -193,22 +168,18 @@ class Aftermath:
     def _bundle(
         self, error: KgrunError | None, graph: KernelGraph, folder: Path, outputs: Mapping[str, Any] | None = None
     ) -> Bundle:
+        from kgrun.cli.bundled import held_against, settings_words
         from kgrun.graphs.bind.given import bind_given
         from kgrun.runtime.repro import Case, write_bundle
 
         settings = self.work.settings
         dims, empty = settings.get("dims") or {}, bool(settings.get("allow_empty"))
-        options = [*_options(settings), *_options(self.work.loop)]
+        options, files = settings_words({**settings, **self.work.loop})
         node = None if error is None else error.details.get("node")
-        files: dict[str, Path] = {}
         notes: list[str] = []
         if isinstance(error, CheckFailed):
-            judged, files, notes = _held_against(self.work, whole=node is None)
-            options += judged
-        if (profile := settings.get("profile")) is not None:
-            report = profile.name.lower().endswith(".json")
-            files |= {"profile.json": Path(profile.name)} if report else {}
-            options += ["--device-profile", "./profile.json" if report else profile.name]
+            judged, kept, notes = held_against(self.work, whole=node is None)
+            options, files = [*options, *judged], files | kept
         if self.work.team is not None:
             notes += self.work.team.notes()
         if isinstance(error, TimeoutExpired) and self.timeout is not None:
@@ -283,55 +254,13 @@ def _not_found(code: int | None, error: Mapping[str, Any] | None, limit: float) 
     return f"a second run that waited after each step {ended} and named no kernel{said}"
 
 
-def _options(arguments: Mapping[str, Any]) -> list[str]:
-    """Arguments of the Python interface as words of the command line."""
-    words: list[str] = []
-    for name, value in arguments.items():
-        if name == "checks" and value:
-            words += ["--check", ",".join(value)]
-        if name in _FLAG_OF and value:
-            words.append(_FLAG_OF[name])
-        elif name == "graph_replay" and not value:
-            words.append("--no-graph")
-        elif name in _OPTION_OF and value is not None:
-            words += [_OPTION_OF[name], str(value)]
-    return words
-
-
-def _held_against(work: Work, *, whole: bool) -> tuple[list[str], dict[str, Path], list[str]]:
-    """What the results were held against: words, files to keep by the names that the words give them, and notes.
-
-    Expected outputs are those of the `whole` graph; one that is cut has others.
-    """
-    words: list[str] = []
-    files: dict[str, Path] = {}
-    notes: list[str] = []
-    if whole and work.expectation.file is not None:
-        name = f"expected{Path(work.expectation.file).suffix}"
-        files[name] = Path(work.expectation.file)
-        words += ["--expected", f"./{name}"]
-    reference = work.nodes.reference if work.nodes is not None else None
-    if reference == "cpu":
-        words += ["--compare-with", "cpu"]
-    elif reference == "onnxruntime":
-        notes.append("ONNX Runtime, which the results were compared with, runs the model and not this graph")
-    elif reference is not None:
-        name = f"reference{Path(reference).suffix}"
-        files[name] = Path(reference)
-        words += ["--compare-with", f"./{name}"]
-    if words:
-        words += ["--rtol", str(work.expectation.rtol), "--atol", str(work.expectation.atol)]
-        words += ["--equal-nan"] if work.expectation.equal_nan else []
-    return words, files, notes
-
-
 def _arch(device: str) -> str | None:
     """The architecture that kernels are compiled for on `device`; None for the CPU and without a GPU."""
     kind, _, ordinal = device.partition(":")
     if kind == "cpu":
         return None
     try:
-        from kgrun.runtime.devices.cuda_driver import load_pycuda
+        from kgrun.runtime.devices.cuda_pycuda import load_pycuda
 
         major, minor = load_pycuda().Device(int(ordinal or 0)).compute_capability()
     except Exception:  # no GPU, or one that does not answer any more: a bundle without cubins is one all the same

@@ -27,7 +27,7 @@ def save_listings(folder: Path, program: Program, plan: MemoryPlan) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror}", code="KG270") from None
+        raise UsageError(f"{folder} cannot be made: {error.strerror}", code="KG258") from None
     write_text(folder / "steps.txt", "\n".join(_steps(program)) + "\n")
     write_text(folder / "buffers.csv", _buffers(program, plan))
     write_text(folder / "decisions.txt", "".join(f"{line}\n" for line in _decisions(program)))

@@ -1,9 +1,10 @@
-"""What is to run: graph files, their checks, their operators. Importing this imports nothing else."""
+"""What is to run: graph files, their checks, their operators. Importing this imports none of it."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kgrun.graphs.late import late_names
 
 if TYPE_CHECKING:
     from kgrun.graphs.bound import BoundGraph
@@ -24,23 +25,16 @@ __all__ = [
     "parse_graph",
 ]
 
-_HOMES = {
-    "BoundGraph": "bound",
-    "GraphError": "errors",
-    "KernelGraph": "schema.graph",
-    "KgrunError": "errors",
-    "UsageError": "errors",
-    "__version__": "version",
-    "json_schema": "schema.graph",
-    "load_graph": "load.graph",
-    "parse_graph": "load.graph",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = late_names(
+    __name__,
+    {
+        "bound": "BoundGraph",
+        "errors": "GraphError KgrunError UsageError",
+        "load.graph": "load_graph parse_graph",
+        "schema.graph": "KernelGraph json_schema",
+        "version": "__version__",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     What cannot be replaced, a device or a pipe, gets the bytes at the end. OSError where it cannot be written.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
+        import shutil
+        import tempfile
+
         with tempfile.TemporaryFile() as whole:  # numpy and zipfile want to know where they are
             yield whole
             whole.seek(0)
@@ -27,20 +28,18 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 shutil.copyfileobj(whole, target)
         return
     final = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
+    staging = beside(final)
     with unwound():
-        handle, name = tempfile.mkstemp(prefix=f".{final.name[:100]}.", suffix=".tmp", dir=final.parent)
+        file = staging.open("xb")  # with the permissions that files of this process have
         try:
-            with os.fdopen(handle, "wb") as file:
+            with file:
                 yield file
-            os.chmod(name, 0o666 & ~umask())
-            os.replace(name, final)
+            os.replace(staging, final)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            staging.unlink(missing_ok=True)
             raise
 
 
-def umask() -> int:
-    """The permissions that this process withholds from new files; `tempfile` withholds all of others instead."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def beside(path: Path) -> Path:
+    """A path that nobody has, in the folder of `path`, hidden, and named after it."""
+    return path.parent / f".{path.name[:100]}.{os.urandom(6).hex()}.tmp"

@@ -218,5 +218,5 @@ def onnxruntime_reference(model: Path, given: Mapping[str, Array], names: Sequen
     except KeyError as error:
         raise UsageError(f"ONNX Runtime needs input {error}", code="KG210", help="give it with --input") from error
     except Exception as error:  # its own classes derive from nothing narrower
-        raise UsageError(f"ONNX Runtime does not run the model: {error}", code="KG212") from error
+        raise UsageError(f"ONNX Runtime does not run the model: {error}", code="KG200") from error
     return Reference("ONNX Runtime", dict(zip(wanted, found, strict=True)))

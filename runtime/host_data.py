@@ -22,13 +22,13 @@ Array = np.ndarray[Any, Any]
 
 
 def check_names(graph: KernelGraph, given: Mapping[str, Array]) -> None:
-    """UsageError KG211 for an array that is for no input or parameter of the graph, KG200 for what is no array."""
+    """UsageError KG271 for an array that is for no input or parameter of the graph, KG200 for what is no array."""
     for name, array in given.items():
         if name not in graph.tensors or name in {o for node in graph.nodes for o in node.outputs}:
             names = [n for n, s in graph.tensors.items() if s.role in ("input", "parameter")]
             raise UsageError(
                 f"the graph has no input {name!r}",
-                code="KG211",
+                code="KG271",
                 help=did_you_mean(name, names) or f"inputs: {', '.join(names) or 'none'}",
             )
         if not (hasattr(array, "dtype") and hasattr(array, "shape")):  # a list has no element type to be checked
@@ -102,7 +102,7 @@ def checked_inputs(bound: BoundGraph, inputs: Mapping[str, Array], given: Mappin
     """Arrays for a run as the graph takes them; `given` are those that the session has.
 
     Raises:
-        UsageError: KG211 for an array that is for no input; KG213 for one that cannot change in a session.
+        UsageError: KG271 for an array that is for no input; KG213 for one that cannot change in a session.
         GraphError: KG375, KG376 for another dtype or shape.
     """
     check_names(bound.source, inputs)

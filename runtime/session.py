@@ -33,9 +33,8 @@ from kgrun.runtime.planning import Planning, check_fusable, why_all_stay
 from kgrun.runtime.program import Program
 from kgrun.runtime.queues.base import open_feed
 from kgrun.runtime.regions import limit_memory, plan_limit
-from kgrun.runtime.report import RunReport, StreamChoice, Transfer
-from kgrun.runtime.statistics import time_stats
-from kgrun.runtime.step_reports import judged, run_warnings, step_reports
+from kgrun.runtime.report import RunReport, StreamChoice
+from kgrun.runtime.step_reports import run_report, run_warnings
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph
@@ -306,28 +305,9 @@ class Session:
         loaded = self.loaded
         with self._phases("download"):
             outputs = {name: self.output(name) for name in self.bound.outputs}
-        warnings = run_warnings(self.bound.warnings, self.device, self.fallback_reason, loaded.host.pageable)
-        report = RunReport(
-            program=loaded.program,
-            plan=loaded.plan,
-            device=self.device.info,
-            outputs=outputs,
-            steps=step_reports(loaded.program, measured),
-            total=time_stats(measured.totals),
-            iterations=len(measured.totals),
-            warmup=measured.warmup,
-            upload=loaded.upload,
-            download=Transfer(sum(a.nbytes for a in outputs.values()), self._phases.spent["download"]),
-            measured_peak_bytes=self.device.peak_memory(),
-            timeline=tuple(measured.timeline),
-            warnings=tuple(warnings),
-            phases_ns=dict(self._phases.spent),
-            total_samples=tuple(measured.totals),
-            floors_ns=measured.floors,
-            cache="cold" if measured.cold else "hot",
-            issue_ns=measured.issue_ns,
-            wall_ns=measured.wall_ns,
-            gpu_states=tuple(measured.states),
+        return run_report(
+            loaded.program, loaded.plan, self.device, outputs, measured, self._phases, loaded.upload,
+            run_warnings(self.bound.warnings, self.device, self.fallback_reason, loaded.host.pageable),
             not_replayed=loaded.not_replayed,
             streams=self.stream_choice,
             checked=self._watch.checked,
@@ -336,8 +316,7 @@ class Session:
             uncomputed=loaded.uncomputed,
             queues=self._feed.reports(),
             embeddings=self._feed.cache_reports(),
-        )
-        return judged(report, measured)
+        )  # fmt: skip
 
     def _end_loaded(self, kind: object, *_: object) -> None:
         try:

@@ -1,9 +1,10 @@
-"""One report row a step, from the program and the samples taken; and what the rows say together."""
+"""The report of runs: one row a step, from the program and the samples taken; and what the rows say together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from kgrun.graphs.bound import Warning
 from kgrun.runtime.advice import doubts
@@ -11,9 +12,15 @@ from kgrun.runtime.balance import balance
 from kgrun.runtime.devices.base import Device
 from kgrun.runtime.measure import Measured
 from kgrun.runtime.program import Launch, Program
-from kgrun.runtime.report import RunReport, StepReport
+from kgrun.runtime.report import RunReport, StepReport, Transfer
 from kgrun.runtime.statistics import time_stats
 from kgrun.runtime.streams import dependencies, plan_streams
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from kgrun.runtime.memory.plan_types import MemoryPlan
+    from kgrun.runtime.phases import Phases
 
 
 def step_reports(program: Program, measured: Measured) -> tuple[StepReport, ...]:
@@ -59,8 +66,37 @@ def run_warnings(
     return warnings
 
 
-def judged(report: RunReport, measured: Measured) -> RunReport:
-    """The report with the balance of its times, and a warning for whatever makes them doubtful."""
+def run_report(
+    program: Program, plan: MemoryPlan, device: Device, outputs: dict[str, np.ndarray[Any, Any]], measured: Measured,
+    phases: Phases, upload: Transfer, warnings: Sequence[Warning], **more: Any,
+) -> RunReport:  # fmt: skip
+    """The report of measured runs, with the balance of its times and a warning for whatever makes them doubtful.
+
+    `more` are members of it that not every kind of session has. The outputs are there: downloading them was a phase.
+    """
+    report = RunReport(
+        program=program,
+        plan=plan,
+        device=device.info,
+        outputs=outputs,
+        steps=step_reports(program, measured),
+        total=time_stats(measured.totals),
+        iterations=len(measured.totals),
+        warmup=measured.warmup,
+        upload=upload,
+        download=Transfer(sum(array.nbytes for array in outputs.values()), phases.spent["download"]),
+        measured_peak_bytes=device.peak_memory(),
+        timeline=tuple(measured.timeline),
+        warnings=tuple(warnings),
+        phases_ns=dict(phases.spent),
+        total_samples=tuple(measured.totals),
+        floors_ns=dict(measured.floors),
+        cache="cold" if measured.cold else "hot",
+        issue_ns=measured.issue_ns,
+        wall_ns=measured.wall_ns,
+        gpu_states=tuple(measured.states),
+        **more,
+    )
     report = _balanced(report, measured)
     notes = (Warning("W-TIMING", note) for note in measured.notes)
     return replace(report, warnings=(*report.warnings, *notes, *doubts(report)))

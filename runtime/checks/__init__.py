@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kgrun.graphs.late import late_names
 
 if TYPE_CHECKING:
     from kgrun.runtime.checks.findings import Finding, Other, failure
@@ -12,16 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKS", "CheckSettings", "Finding", "Other", "Watch", "check_settings", "failure"]
 
-_MEMBERS = {
-    "names": ("CHECKS", "CheckSettings", "check_settings"),
-    "findings": ("Finding", "Other", "failure"),
-    "watch": ("Watch",),
-}
-_HOMES = {name: home for home, names in _MEMBERS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    # Late: few runs are checked.
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Late: few runs are checked.
+__getattr__ = late_names(
+    __name__,
+    {
+        "names": "CHECKS CheckSettings check_settings",
+        "findings": "Finding Other failure",
+        "watch": "Watch",
+    },
+)

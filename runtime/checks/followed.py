@@ -16,6 +16,8 @@ from kgrun.runtime.program import Program, Step
 
 _CHECK_OF = {
     "out-of-bounds": "bounds",
+    "use-after-free": "bounds",
+    "bad-free": "bounds",
     "misaligned": "bounds",
     "read-only-write": "readonly",
     "race": "race",
@@ -112,6 +114,8 @@ def _message(step: Step, fault: Fault, what: str, operand: Operand | None, other
     times = f"; {fault.count:,} times" if fault.count > 1 else ""
     text = {
         "out-of-bounds": f"{who} {verb} {what}, {_outside(operand)}",
+        "use-after-free": f"{who} {verb} {what} after it was freed",
+        "bad-free": f"{who} frees what malloc did not give, or what was freed before",
         "misaligned": f"{who} {verb} {what} at an address that is no multiple of {fault.size} bytes",
         "read-only-write": f"{who} {verb} {what}, an input of the node that no output takes over",
         "race": f"{who} {verb} {what}, in a race with another thread of its block",

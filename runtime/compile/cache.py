@@ -7,18 +7,19 @@ import hashlib
 import os
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from kgrun.graphs.whole_files import replacing
 
 FORMAT_VERSION = 1
 DEFAULT_LIMIT_BYTES = 2 << 30
 
 _MAGIC = b"KGCACHE\x01"
 _HEADER = struct.Struct("<8sQ32s")  # magic, payload length, sha256 of the payload
-_TEMPORARY_PREFIX = ".tmp-"
+_TEMPORARY_PREFIX = "."  # as `whole_files.beside` names them
 _ABANDONED_AFTER_S = 3600.0
 _FOLDERS = 256
 _unwatched: dict[Path, int] = {}  # bytes that may be put before entries are counted again, by cache
@@ -80,7 +81,9 @@ class CompileCache:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._replace(path, payload)
+            with replacing(path) as file:
+                file.write(_HEADER.pack(_MAGIC, len(payload), hashlib.sha256(payload).digest()))
+                file.write(payload)
         except OSError:
             return False
         with contextlib.suppress(OSError):
@@ -93,18 +96,6 @@ class CompileCache:
 
     def _path(self, key: str) -> Path:
         return self.directory / key[:2] / f"{key[2:]}.bin"
-
-    def _replace(self, path: Path, payload: bytes) -> None:
-        handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_HEADER.pack(_MAGIC, len(payload), hashlib.sha256(payload).digest()))
-                file.write(payload)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
 
     def _evict(self, keep: Path, size: int) -> None:
         if sum(each for _, each, _ in _entries(keep.parent.glob("*"))) * _FOLDERS <= self.limit_bytes // 2:

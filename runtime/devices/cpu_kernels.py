@@ -69,7 +69,10 @@ class CpuKernels:
                 sys.stderr.write(warning)
                 sys.stderr.flush()
                 warning = None
-            result = kernel.launch(launch.grid, launch.block, launch.shared, block, buffers=buffers, schedule=schedule)
+            result = kernel.launch(
+                launch.grid, launch.block, launch.shared, block,
+                buffers=buffers, schedule=schedule, cooperative=launch.cooperative,
+            )  # fmt: skip
             if result.printf_text:
                 sys.stderr.write(result.printf_text)
             if result.faults:

@@ -13,11 +13,12 @@ from kgrun.runtime.devices.allowance import Allowance
 from kgrun.runtime.devices.base import Address, CopyLane, DeviceInfo, HostBlock, PreparedStep, Replay, StepTimes, Timing
 from kgrun.runtime.devices.cuda_arguments import check_arguments, pack
 from kgrun.runtime.devices.cuda_code import CodeStore, LoadedKernel
-from kgrun.runtime.devices.cuda_driver import Driver, PyCudaDriver
+from kgrun.runtime.devices.cuda_driver import Driver
 from kgrun.runtime.devices.cuda_errors import is_sticky, translate
 from kgrun.runtime.devices.cuda_host import host_call, locked_memory, transfer_call
 from kgrun.runtime.devices.cuda_lane import CudaLane, lanes_to_close
 from kgrun.runtime.devices.cuda_libraries import Libraries, NotSupported, Precision
+from kgrun.runtime.devices.cuda_pycuda import PyCudaDriver
 from kgrun.runtime.devices.cuda_staging import Staging
 from kgrun.runtime.devices.cuda_status import gpu_status
 from kgrun.runtime.devices.cuda_steps import ON_HOST, DeviceReplay, Prepared, capturable, fault, issue_loop

@@ -60,7 +60,7 @@ def _package(name: str, module: str, distribution: str, help: str, needed: bool 
 def _devices(pycuda: bool) -> list[StatusRow]:
     if not pycuda:
         return [_driver_library()]
-    from kgrun.runtime.devices.cuda_driver import load_pycuda
+    from kgrun.runtime.devices.cuda_pycuda import load_pycuda
 
     try:
         cuda = load_pycuda()

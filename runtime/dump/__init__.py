@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kgrun.graphs.late import late_names
 
 if TYPE_CHECKING:
     from kgrun.runtime.dump.config import DumpConfig
@@ -11,11 +12,5 @@ if TYPE_CHECKING:
 
 __all__ = ["DumpConfig", "Iterations"]
 
-_HOMES = {"DumpConfig": "config", "Iterations": "iterations"}
-
-
-def __getattr__(name: str) -> Any:
-    # Late: few runs are dumped.
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Late: few runs are dumped.
+__getattr__ = late_names(__name__, {"config": "DumpConfig", "iterations": "Iterations"})

@@ -38,8 +38,7 @@ from kgrun.runtime.phases import Phases
 from kgrun.runtime.regions import headroom, limit_memory
 from kgrun.runtime.report import RunReport, Transfer
 from kgrun.runtime.session import Cache
-from kgrun.runtime.statistics import time_stats
-from kgrun.runtime.step_reports import judged, run_warnings, step_reports
+from kgrun.runtime.step_reports import run_report, run_warnings
 
 if TYPE_CHECKING:
     from kgrun.graphs.schema.graph import KernelGraph
@@ -312,26 +311,10 @@ class EagerSession:
         recorder.forget_times()
         self._phases.add("bind", self._executor.bind_ns - self._told_ns)
         self._told_ns = self._executor.bind_ns
-        report = RunReport(
-            program=program,
-            plan=recorder.plan(store),
-            device=self.device.info,
-            outputs=outputs,
-            steps=step_reports(program, measured),
-            total=time_stats(measured.totals),
-            iterations=len(measured.totals),
-            warmup=measured.warmup,
-            upload=Transfer(*store.uploaded),
-            download=Transfer(sum(a.nbytes for a in outputs.values()), self._phases.spent["download"]),
-            measured_peak_bytes=self.device.peak_memory(),
-            timeline=tuple(measured.timeline),
-            warnings=tuple(warnings),
-            phases_ns=dict(self._phases.spent),
-            total_samples=tuple(measured.totals),
-            floors_ns=dict(measured.floors),
-            not_replayed=NOT_REPLAYED,
-        )
-        return judged(report, measured)
+        return run_report(
+            program, recorder.plan(store), self.device, outputs, measured, self._phases, Transfer(*store.uploaded),
+            warnings, not_replayed=NOT_REPLAYED,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Free memory and release the device; may be called twice."""

@@ -6,17 +6,15 @@ missing, broken or outdated entry is a miss: the problem is packed again and the
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
 from kgrun.graphs.records import dataclass
+from kgrun.graphs.whole_files import replacing
 from kgrun.runtime.memory.packing.problem import Problem
 from kgrun.runtime.memory.packing.result import Packing, PackOptions
 from kgrun.runtime.memory.packing.verify import verify
@@ -116,15 +114,8 @@ def store(directory: Path, key: str, packing: Packing) -> bool:
     content = {"format": PLAN_FORMAT, "digest": _digest(body), "plan": body}
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=directory)
-        try:
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                json.dump(content, file, separators=(",", ":"))
-            os.replace(temporary, _path(directory, key))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with replacing(_path(directory, key)) as file:
+            file.write(json.dumps(content, separators=(",", ":")).encode())
     except OSError:
         return False
     return True

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kgrun.graphs.late import late_names
 
 if TYPE_CHECKING:
     from kgrun.runtime.repro.bundle import LIMIT_BYTES, Bundle, Case, write_bundle
 
 __all__ = ["LIMIT_BYTES", "Bundle", "Case", "write_bundle"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kgrun.runtime.repro import bundle
-
-    return getattr(bundle, name)
+__getattr__ = late_names(__name__, {"bundle": "LIMIT_BYTES Bundle Case write_bundle"})

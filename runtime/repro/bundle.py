@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
@@ -19,7 +18,7 @@ from kgrun.graphs.data_save import instead_of
 from kgrun.graphs.errors import KgrunError, UsageError
 from kgrun.graphs.records import dataclass
 from kgrun.graphs.termination import unwound
-from kgrun.graphs.whole_files import umask
+from kgrun.graphs.whole_files import beside
 from kgrun.runtime.program import Launch
 from kgrun.runtime.repro.arrays import LIMIT_BYTES, Array, Stored, store_arrays
 from kgrun.runtime.repro.folder import check_folder
@@ -81,14 +80,13 @@ def write_bundle(folder: Path, case: Case) -> Bundle:
     check_folder(folder)
     folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder.absolute()  # a link stays one
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}.", suffix=".tmp", dir=folder.parent))
+        staging = beside(folder)
+        staging.mkdir(parents=True)
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror or error}", code="KG258") from None
     try:
         with instead_of(staging, folder):
             words, notes = _fill(staging, case)
-        os.chmod(staging, 0o777 & ~umask())
         if folder.is_dir():
             folder.rmdir()
         os.rename(staging, folder)

@@ -113,13 +113,13 @@ class Graphs:
             loop: arguments of `Session.run`. With several iterations a graph runs all of its own before the next one.
 
         Raises:
-            UsageError: KG211 for a graph that is not there, KG213 for an array of what lies in another graph.
+            UsageError: KG259 for a graph that is not there, KG213 for an array of what lies in another graph.
             KgrunError: as `Session.run`.
         """
         given = inputs or {}
         for name in given:
             if name not in self.sessions:
-                raise UsageError(f"there is no graph {name!r}", code="KG211", help=did_you_mean(name, self.sessions))
+                raise UsageError(f"there is no graph {name!r}", code="KG259", help=did_you_mean(name, self.sessions))
             self._shares[name].check_given(given[name])
         return {name: session.run(given.get(name), **loop) for name, session in self.sessions.items()}
 
@@ -127,10 +127,10 @@ class Graphs:
         """Free what graph `name` holds: static memory, code, captured graph, plan (S147).
 
         Raises:
-            UsageError: KG211 for a graph that is not there, KG218 for one whose bytes a later graph uses.
+            UsageError: KG259 for a graph that is not there, KG218 for one whose bytes a later graph uses.
         """
         if name not in self.sessions:
-            raise UsageError(f"there is no graph {name!r}", code="KG211", help=did_you_mean(name, self.sessions))
+            raise UsageError(f"there is no graph {name!r}", code="KG259", help=did_you_mean(name, self.sessions))
         for other, share in self._shares.items():
             if other in self.sessions and any(graph == name for graph, _ in share.sources.values()):
                 raise UsageError(

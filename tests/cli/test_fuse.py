@@ -32,9 +32,3 @@ def test_what_looks_at_every_tensor_excludes_it(kgrun: Any, file: str, other: li
     assert done.code == 2
     assert "error[KG240]" in done.err
     assert "--fuse" in done.err
-
-
-def test_a_bundle_keeps_it() -> None:
-    from kgrun.cli.aftermath import _FLAG_OF
-
-    assert _FLAG_OF["fuse"] == "--fuse"

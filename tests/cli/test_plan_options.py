@@ -87,6 +87,12 @@ def test_S63_listings_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (folder / "buffers.csv").read_text().startswith("buffer,name,class,space,offset,nbytes,held,")
 
 
+def test_a_folder_that_cannot_be_made_is_a_file_that_cannot_be_written(tmp_path: Path, kgrun: Any) -> None:
+    (tmp_path / "taken").write_text("")
+    result = kgrun("plan-memory", written(tmp_path), "--save-plan", tmp_path / "taken" / "listings", "--json")
+    assert (result.code, result.json()["error"]["code"]) == (2, "KG258")
+
+
 @pytest.mark.parametrize("size", ["0", "1", "700", "1MB"])
 def test_a_chunk_is_a_multiple_of_the_alignment(tmp_path: Path, kgrun: Any, size: str) -> None:
     result = kgrun("plan-memory", written(tmp_path), "--max-chunk", size, "--json")

@@ -24,9 +24,9 @@ from kgrun.runtime.collectives import world
 from kgrun.runtime.collectives.launch import launch
 from kgrun.runtime.collectives.ranks import RankInfo
 from kgrun.runtime.devices.cuda import CudaDevice
-from kgrun.runtime.devices.cuda_driver import load_pycuda
 from kgrun.runtime.devices.cuda_graph import _call as driver_call
 from kgrun.runtime.devices.cuda_nccl import Nccl
+from kgrun.runtime.devices.cuda_pycuda import load_pycuda
 from kgrun.runtime.program import LibraryCall, Pointer
 from tests.runtime.collectives import test_faults
 from tests.runtime.collectives.operator_cases import check

@@ -60,6 +60,15 @@ def test_a_stated_shape_cannot_change_once_the_graph_is_planned() -> None:
     assert caught.value.code == "KG213"
 
 
+@SESSIONS
+def test_an_array_for_no_input_is_refused_as_on_the_command_line(session: Any) -> None:
+    nodes = [{"name": "n", "op": "Neg", "inputs": ["x"], "outputs": ["y"]}]
+    declared = graph(nodes, {"x": tensor("input", [3], "float32")}, ["y"])
+    with pytest.raises(UsageError, match="no input 'xx'") as caught:
+        session(declared, device="cpu", values={"xx": np.zeros(3, np.float32)})
+    assert caught.value.code == "KG271"
+
+
 @pytest.mark.parametrize("dtype", ["int64", "float32"])
 def test_range_runs_on_operands_that_only_the_run_knows(dtype: str) -> None:
     terms = [np.array(term, dtype) for term in (1, 8, 3)]

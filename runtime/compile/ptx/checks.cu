@@ -275,6 +275,11 @@ extern "C" __device__ u64 kg_access(u64 launch, u64 block, u32 t, u64 address, u
         return B->sink;
     } else {
         Buffer* found = buffer_of(L, B, address);
+        if (!found && in_heap(L, address)) {
+            if (!check_heap(L, B, t, address, size, site)) return B->sink;
+            if ((flags & A_ATOMIC) && (L->checks & (C_RACE | C_INIT))) note_atomic(L, B, t);
+            return address;
+        }
         if (!found || address + size > found->end) {
             fault(L, B, F_out_of_bounds, t, site, address, size, ~0u, ~0u, 0, 0);
             return B->sink;

@@ -50,7 +50,7 @@ HIDDEN = (
 # Functions of the runtime that kernels share, in the parts that are compiled apart: what every launch needs, what
 # checked launches need, what kernels with matrix instructions need.
 CORE_CODE = ("kg_run", "kg_vprintf", "kg_assert", "kg_trap")
-CHECKING_CODE = ("kg_access", "kg_fence", "kg_copy_async")
+CHECKING_CODE = ("kg_access", "kg_fence", "kg_copy_async", "kg_malloc", "kg_free")
 QUICK_CODE = ("kg_suspect", "kg_quick_words", "kg_quick_access", "kg_quick_copy", "kg_look_complete")
 MERGING_CODE = ("kg_merge",)
 MATRIX_CODE = ("kg_collect_matrix",)

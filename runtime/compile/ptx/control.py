@@ -17,6 +17,7 @@ _SERVICES = {
     "malloc": ("malloc", "i64"),
     "free": ("free", "void"),
 }
+HEAP_CALLS = frozenset(("malloc", "free"))
 
 
 def parameter_type(param: Param) -> str:
@@ -136,7 +137,9 @@ def _service(e: Emitter, i: Instruction, callee: str, results: list[str], argume
         value = e.value(f'load i{8 * size}, ptr %"V{name}"')
         values.append(("i64", value if size == 8 else e.value(f"zext i{8 * size} {value} to i64")))
     context = [("ptr", "%L"), ("ptr", "%B"), ("i32", "%t")]
-    if service.startswith("kg_"):
+    if callee in HEAP_CALLS and e.exact:
+        value = _checked_heap(e, i, callee, values, context)
+    elif service.startswith("kg_"):
         site = str(e.program.site(i, callee))
         extra = [("i32", site)] if service == "kg_assert" else []
         value = e.runtime(service, returned, *context, *(values[:3] if extra else values), *extra)
@@ -144,6 +147,15 @@ def _service(e: Emitter, i: Instruction, callee: str, results: list[str], argume
         value = e.outside(service, returned, *values)
     if results and value:
         e.line(f'store {returned} {value}, ptr %"V{results[0]}"')
+
+
+def _checked_heap(
+    e: Emitter, i: Instruction, callee: str, values: list[tuple[str, str]], context: list[tuple[str, str]]
+) -> str:
+    """Memory from the heap whose blocks are known, so that accesses outside them are faults."""
+    if callee == "malloc":
+        return e.runtime("kg_malloc", "i64", context[0], *values)
+    return e.runtime("kg_free", "void", *context, *values, ("i32", str(e.program.site(i, callee))))
 
 
 def trap(e: Emitter, i: Instruction) -> None:

@@ -250,6 +250,10 @@ class Emitter:
                 value = self.intrinsic("readcyclecounter", "i64")
                 shifted = self.value(f"lshr i64 {value}, 32") if name.endswith("hi") else value
                 return self.value(f"trunc i64 {shifted} to i32")
+            case "%envreg1" | "%envreg2":  # where cooperative groups look for the grid's barrier
+                place = self.launch_field("grid_barrier")
+                half = self.value(f"lshr i64 {place}, 32") if name.endswith("1") else place
+                return self.value(f"trunc i64 {half} to i32")
             case "%clock64" | "%globaltimer":
                 return self.intrinsic("readcyclecounter", "i64")
             case "%smid" | "%gridid" | "%dynamic_smem_size_hi" | "%cluster_ctarank" | "%clusterid.x":

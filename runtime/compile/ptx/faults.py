@@ -11,7 +11,7 @@ from kgrun.runtime.compile.ptx.launch import BufferInfo, Dim3, RawResult
 from kgrun.runtime.compile.ptx.layout import FAULT_KINDS
 
 _NO_SITE = (0xFFFFFFFF, 0xFFFF)
-_NO_BUFFER, _SHARED, _LOCAL = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
+_SHARED, _LOCAL, _HEAP = 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ class Words:
             return self._shared_target(raw.address - base)
         if raw.buffer == _LOCAL:
             return "local memory", None
-        if raw.buffer != _NO_BUFFER:
+        if raw.buffer == _HEAP:
+            return "memory from malloc", None
+        if raw.buffer < len(self.buffers):
             return self.buffers[raw.buffer].name, raw.address - self.buffers[raw.buffer].address
         return _nearest(raw.address, self.buffers)
 

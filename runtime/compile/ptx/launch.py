@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kgrun.graphs.errors import TimeoutExpired, UsageError
-from kgrun.runtime.compile.ptx import printf, runtime, workers
+from kgrun.runtime.compile.ptx import heap, printf, runtime, workers
 from kgrun.runtime.compile.ptx.layout import BlockRecord, BufferRecord, FaultRecord, LaunchRecord
 from kgrun.runtime.compile.ptx.quick_launch import BufferInfo, QuickLaunch
 from kgrun.runtime.compile.ptx.syntax import align_up
@@ -27,6 +27,7 @@ Progress = Callable[[float, float], None]  # (fraction of the blocks begun, seco
 CHECK_BITS = {"bounds": 1, "race": 2, "init": 4, "barrier": 8}
 SHADOW_BYTES = 64  # for each 4 bytes
 _FAULT_CAPACITY = 256
+_GRID_BARRIER_BYTES = 64
 _SPIN_SLOTS = 64  # blocks of one worker in flight where blocks may wait for each other
 _STOP_PATIENCE_S = 1.0
 _LOOK_S = 1.0
@@ -85,6 +86,7 @@ def run(
     threads: int | None,
     timeout_s: float | None,
     on_progress: Progress | None = None,
+    cooperative: bool = False,
     quick: QuickLaunch | None = None,
 ) -> RawResult:
     """Launch and wait; with `quick`, only to find out whether there may be a fault.
@@ -93,17 +95,21 @@ def run(
     """
     blocks = grid[0] * grid[1] * grid[2]
     if min(*grid, *block) < 1 or block[0] * block[1] * block[2] > 1024:
-        raise UsageError(f"a grid of {grid} blocks of {block} threads cannot be launched", code="KG210")
+        raise UsageError(f"a grid of {grid} blocks of {block} threads cannot be launched", code="KG200")
     keep: list[Any] = []
     launch = LaunchRecord()
     _fill_launch(launch, geometry, grid, block, shared_bytes, args, keep)
+    if cooperative:
+        launch.grid_barrier = _keep_bytes(bytes(_GRID_BARRIER_BYTES), keep)
+        buffers = [*buffers, BufferInfo("the grid's barrier", launch.grid_barrier, _GRID_BARRIER_BYTES)]
     _fill_checks(launch, geometry, buffers, checks, blocks, keep, quick is not None)
     _fill_schedule(launch, schedule, blocks)
     printed = printf.Collector()
     keep.append(printed)
     launch.print = printed.address
+    launch.heap = heap.heap() if checks and quick is None else 0
     count = 1 if (checks and quick is None) or schedule != "forward" else min(threads or os.cpu_count() or 1, blocks)
-    slots = min(blocks, _SPIN_SLOTS) if geometry.spins else 1
+    slots = -(-blocks // count) if cooperative else min(blocks, _SPIN_SLOTS) if geometry.spins else 1
     launch.workers = count
     launch.chunk = 1
     work = []

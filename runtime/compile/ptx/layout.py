@@ -59,6 +59,8 @@ LAUNCH = (
     ("chunk", "u64"),  # blocks that a worker takes at once
     ("only", "u32"),  # of the quick pass: 1 only looks at states that can be looked at, 2 only runs them
     ("unsure", "u32"),  # set where only looking was not enough
+    ("grid_barrier", "u64"),  # of a cooperative launch: where its blocks count who has come; else 0
+    ("heap", "u64"),  # the HEAP record, where accesses are checked one by one
 )
 
 # One block in flight: a worker's own working memory.
@@ -130,6 +132,15 @@ BUFFER = (
     ("index", "u32"),
 )
 
+# Memory that kernels take by malloc, where accesses are checked.
+HEAP = (
+    ("begin", "u64"),
+    ("bytes", "u64"),
+    ("granules", "u64"),  # a byte for each 16 bytes: see heap.cu
+    ("used", "u64"),  # bytes given out so far
+    ("live", "u64"),  # blocks that were not freed
+)
+
 FAULT = (
     ("kind", "u32"),
     ("site", "u32"),
@@ -158,7 +169,15 @@ SHADOW = (
     ("valid", "u32"),  # bit per byte: somebody wrote it; above them, of shared memory, the block that the record is of
 )
 
-RECORDS = {"Launch": LAUNCH, "Block": BLOCK, "Slot": SLOT, "Buffer": BUFFER, "Fault": FAULT, "Shadow": SHADOW}
+RECORDS = {
+    "Launch": LAUNCH,
+    "Block": BLOCK,
+    "Slot": SLOT,
+    "Buffer": BUFFER,
+    "Heap": HEAP,
+    "Fault": FAULT,
+    "Shadow": SHADOW,
+}
 FAULT_KINDS = (
     "out-of-bounds",
     "read-only-write",
@@ -170,6 +189,8 @@ FAULT_KINDS = (
     "divergent-barrier",
     "trap",
     "assertion",
+    "use-after-free",
+    "bad-free",
 )
 
 # What a thread waits for in a state.
@@ -217,4 +238,5 @@ LaunchRecord = structure("Launch")
 BlockRecord = structure("Block")
 BufferRecord = structure("Buffer")
 SlotRecord = structure("Slot")
+HeapRecord = structure("Heap")
 FaultRecord = structure("Fault")

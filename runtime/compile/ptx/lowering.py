@@ -14,6 +14,7 @@ from kgrun.runtime.compile.ptx import (
     provenance,
     region,
     remat,
+    video,
     warp,
     wmma,
 )
@@ -35,6 +36,7 @@ RULES: dict[str, Rule] = {
     **atomics.RULES,
     **control.RULES,
     **mbarrier.RULES,
+    **video.RULES,
     **wmma.RULES,
 }
 _JUMPS = frozenset(("bra", "brx", "ret", "exit"))

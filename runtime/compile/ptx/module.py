@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 import threading
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ from kgrun.runtime.compile.ptx.syntax import Param, Variable, align_up, args_siz
 PLAIN, EXACT, QUICK = "plain", "exact", "quick"  # how a launch runs: see the docs page on checks
 CHECKS = frozenset(launching.CHECK_BITS)
 _RED_ZONE, _DYNAMIC_ALIGNMENT = 256, 128  # bytes between shared variables where accesses are checked
+_HEAP_CALL = re.compile(r"^\s*call[^;]*\b(malloc|free)\s*,", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -91,22 +93,24 @@ class PtxKernel:
         threads: int | None = None,
         timeout_s: float | None = None,
         on_progress: launching.Progress | None = None,
+        cooperative: bool = False,
     ) -> LaunchResult:
         """Run the kernel; `shared_bytes` are dynamic, `args` the packed parameters, pointers host addresses.
 
         `threads` workers share the blocks (default: one a CPU; one where checks or another schedule ask for it).
         `on_progress(fraction, seconds)` is called about once a second, so that a caller can estimate and warn.
+        Of a `cooperative` launch all blocks are in flight at once.
         Raises `UsageError` where the launch does not fit the kernel, `DeviceUnavailable` for what cannot run here,
         `TimeoutExpired` after `timeout_s` seconds.
         """
         if len(args) < self.args_size:
-            raise UsageError(f"{self.name} takes {self.args_size} bytes of arguments, got {len(args)}", code="KG212")
+            raise UsageError(f"{self.name} takes {self.args_size} bytes of arguments, got {len(args)}", code="KG200")
         count = block[0] * block[1] * block[2]
         if self.max_threads is not None and count > self.max_threads:
-            raise UsageError(f"{self.name} allows {self.max_threads} threads a block, got {count}", code="KG213")
+            raise UsageError(f"{self.name} allows {self.max_threads} threads a block, got {count}", code="KG200")
         run = partial(
             self._run, grid, block, shared_bytes, args, [*buffers, *self.module.memory_buffers()],
-            schedule=schedule, threads=threads, timeout_s=timeout_s, on_progress=on_progress,
+            schedule=schedule, threads=threads, timeout_s=timeout_s, on_progress=on_progress, cooperative=cooperative,
         )  # fmt: skip
         passes = [PLAIN] if not self.module.checks else [EXACT] if self._doubtful else [QUICK, EXACT]
         for mode in passes:
@@ -125,14 +129,10 @@ class PtxKernel:
         args: bytes,
         every: list[BufferInfo],
         mode: str,
-        *,
-        schedule: str,
-        threads: int | None,
-        timeout_s: float | None,
-        on_progress: launching.Progress | None,
+        **settings: Any,
     ) -> LaunchResult | None:
         """One pass over a launch; None where the quick pass suspects a fault, with memory as it was before."""
-        compiled, code = self._prepare(mode, schedule == "forward")
+        compiled, code = self._prepare(mode, settings["schedule"] == "forward")
         dynamic = align_up(self._static_end, _DYNAMIC_ALIGNMENT)
         ranges = [*self._ranges, *([(dynamic, dynamic + shared_bytes)] if shared_bytes else [])]
         geometry = Geometry(
@@ -159,10 +159,7 @@ class PtxKernel:
             args,
             every,
             checks=self.module.checks,
-            schedule=schedule,
-            threads=threads,
-            timeout_s=timeout_s,
-            on_progress=on_progress,
+            **settings,
         )
         if mode == QUICK:
             quick = self._quick_launch(compiled, args, shared_bytes)
@@ -257,7 +254,9 @@ class PtxModule:
         offsets |= {variable.name: align_up(end, _DYNAMIC_ALIGNMENT) for variable in dynamic}
         tight = _place(static, 0)[1]
         sizes = {variable.name: variable.size for variable in variables}
-        return PtxKernel(self, entry, function.params, function.max_threads, tight, offsets, ranges, end, sizes)
+        kernel = PtxKernel(self, entry, function.params, function.max_threads, tight, offsets, ranges, end, sizes)
+        kernel._doubtful = any(_HEAP_CALL.search(text) for text in texts)  # no run of it can be taken back
+        return kernel
 
     def _reached(self, entry: str) -> list[str]:
         """`entry` and the functions that it or another of them names."""

@@ -24,6 +24,7 @@ _PARTS = (
     "mbarrier.cu",
     "matrix.cu",
     "collect.cu",
+    "heap.cu",
     "checks.cu",
     "quick.cu",
     "warps.cu",

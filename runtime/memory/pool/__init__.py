@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kgrun.graphs.late import late_names
 
 if TYPE_CHECKING:
     from kgrun.runtime.memory.pool.best_fit import BestFitPool
@@ -23,16 +24,12 @@ __all__ = [
     "UnknownAddress",
 ]
 
-_MEMBERS = {
-    "best_fit": ("BestFitPool",),
-    "blocks": ("HEADROOM", "UNIT", "BlockSource", "DryBlocks", "NoRoom"),
-    "statistics": ("Holder", "PoolExhausted", "PoolStatistics", "UnknownAddress"),
-}
-_HOMES = {name: home for home, names in _MEMBERS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    # Late: planned runs have no pool.
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Late: planned runs have no pool.
+__getattr__ = late_names(
+    __name__,
+    {
+        "best_fit": "BestFitPool",
+        "blocks": "HEADROOM UNIT BlockSource DryBlocks NoRoom",
+        "statistics": "Holder PoolExhausted PoolStatistics UnknownAddress",
+    },
+)

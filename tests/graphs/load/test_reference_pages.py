@@ -74,3 +74,9 @@ def test_every_code_is_documented() -> None:
             used |= dict.fromkeys(re.findall(r'"(KG\d{3})"', path.read_text("utf-8")), str(path.relative_to(ROOT)))
     assert len(used) > 40
     assert {code: path for code, path in sorted(used.items()) if code not in ERRORS} == {}
+
+
+def test_a_usage_code_means_one_thing() -> None:
+    rows = re.findall(r"^\| (KG2\d\d) \| (.*) \|$", ERRORS, re.MULTILINE)
+    assert len(rows) > 30
+    assert [code for code, meaning in rows if ";" in meaning] == []

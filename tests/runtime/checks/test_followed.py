@@ -84,6 +84,18 @@ def test_planted_bug_is_found_at_its_line(tmp_path: Path, name: str) -> None:
         assert (where.path, where.line) == (("kernels", "k", "source"), FIRST + line)
 
 
+def test_memory_from_malloc_is_the_kernels_own_until_it_is_freed(tmp_path: Path) -> None:
+    take = "volatile float* p = (float*)malloc(8);\np[1] = x[i];\ny[i] = p[1];\n"
+    assert run(tmp_path, take + "free((void*)p);", "all").findings == ()
+    (freed,) = run(tmp_path, take + "free((void*)p);\ny[i] = p[1];", "all").findings
+    who = "'n' (k), block (0, 0, 0), thread (0, 0, 0)"
+    assert freed.message == f"{who} reads memory from malloc after it was freed; 32 times"
+    (past,) = run(tmp_path, take + "p[2] = 0;\nfree((void*)p);", "all").findings
+    assert (past.check, past.message) == ("bounds", f"{who} writes memory from malloc, out of bounds; 32 times")
+    (twice,) = run(tmp_path, take + "free((void*)p);\nfree((void*)p);", "all").findings
+    assert twice.message == f"{who} frees what malloc did not give, or what was freed before; 32 times"
+
+
 def test_every_fault_is_reported_and_the_run_goes_to_its_end(tmp_path: Path) -> None:
     report = run(tmp_path, "y[i] = 2 * x[i];\nif (i == 5) y[32] = 1;\nif (i == 6) y[-1] = 1;", "bounds")
     assert [(f.where.line if f.where else 0, f.thread) for f in report.findings] == [

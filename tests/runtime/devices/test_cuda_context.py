@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kgrun.graphs.errors import DeviceFault, DeviceUnavailable, UsageError
-from kgrun.runtime.devices import cuda_driver
+from kgrun.runtime.devices import cuda_pycuda
 from kgrun.runtime.devices.cuda import CudaDevice, gpu_status
 from kgrun.runtime.program import KernelCode, Launch, Pointer, Step
 from tests.runtime.devices.fake_pycuda import FakePyCuda
@@ -29,7 +29,7 @@ def pycuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePyCuda]:
     monkeypatch.setitem(sys.modules, "pycuda", package)
     monkeypatch.setitem(sys.modules, "pycuda.driver", fake)
     yield fake
-    cuda_driver._close_all()
+    cuda_pycuda._close_all()
     gc.collect()
     assert fake.stack == []
     assert [text for text in fake.warned if not text.startswith("muted")] == []
@@ -99,7 +99,7 @@ def test_a_lost_context_is_detached_before_its_objects_go(pycuda: FakePyCuda) ->
 def test_a_device_nobody_closed_is_closed_at_exit(pycuda: FakePyCuda) -> None:
     use(CudaDevice())
     pycuda.lost = True
-    cuda_driver._close_all()
+    cuda_pycuda._close_all()
     assert pycuda.stack == []
 
 

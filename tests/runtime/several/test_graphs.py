@@ -166,8 +166,9 @@ def test_S147_resources_of_a_graph_are_released_on_request() -> None:
         graphs.release("b")
         assert device.memory_in_use() == held - static
         assert list(graphs.run()) == ["a", "c"]
-        with pytest.raises(UsageError, match="no graph 'b'"):
+        with pytest.raises(UsageError, match="no graph 'b'") as caught:
             graphs.release("b")
+        assert caught.value.code == "KG259"
         graphs.release("c")
         graphs.release("a")
         assert device.memory_in_use() == 0

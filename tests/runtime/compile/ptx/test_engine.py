@@ -86,16 +86,21 @@ def test_any_number_of_threads_gives_the_same(threads: int) -> None:
 
 def test_launches_that_cannot_be_are_refused() -> None:
     a = np.zeros(4, np.float32)
-    with pytest.raises(UsageError, match="takes 20 bytes"):
+    with pytest.raises(UsageError, match="takes 20 bytes") as caught:
         launch(ADD, [a, a])
-    with pytest.raises(UsageError, match="cannot be launched"):
+    assert caught.value.code == "KG200"
+    with pytest.raises(UsageError, match="cannot be launched") as caught:
         launch(ADD, [a, a, np.int32(4)], block=2000)
-    with pytest.raises(UsageError, match="unknown schedule"):
+    assert caught.value.code == "KG200"
+    with pytest.raises(UsageError, match="unknown schedule") as caught:
         launch(ADD, [a, a, np.int32(4)], schedule="sideways")
-    with pytest.raises(UsageError, match="allows 64 threads"):
+    assert caught.value.code == "KG211"
+    with pytest.raises(UsageError, match="allows 64 threads") as caught:
         launch(ADD.replace("void k", "void __launch_bounds__(64) k"), [a, a, np.int32(4)], block=65)
-    with pytest.raises(UsageError, match="unknown check"):
+    assert caught.value.code == "KG200"
+    with pytest.raises(UsageError, match="unknown check") as caught:
         load_ptx(ptx_of(ADD), name="x", checks=frozenset(("everything",)))
+    assert caught.value.code == "KG214"
 
 
 def test_a_wrong_entry_and_a_text_that_is_no_ptx() -> None:

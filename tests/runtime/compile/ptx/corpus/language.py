@@ -169,6 +169,25 @@ CASES = [
         lambda: [np.zeros(32, np.int32)],
         lambda o: {0: np.ones(32)},
     ),
+    _case(
+        "lists of nodes from new",
+        "struct N { int v; N* next; };\n"
+        'extern "C" __global__ void k(int* o) { int t = threadIdx.x, sum = 0; N* head = nullptr;'
+        " for (int n = 0; n <= t; n++) head = new N{n + o[t], head};"
+        " for (N* p = head; p;) { N* next = p->next; sum += p->v; delete p; p = next; } o[t] = sum; }\n",
+        lambda: [np.zeros(64, np.int32)],
+        lambda o: {0: np.arange(64) * (np.arange(64) + 1) // 2},
+        grid=1,
+        block=64,
+    ),
+    _case(
+        "bytes and vectors in memory of odd sizes",
+        'extern "C" __global__ void k(int* o) { int t = threadIdx.x; char* p = (char*)malloc(17 + t);'
+        " for (int n = 0; n < 17 + t; n++) p[n] = n + o[t]; float4 v = *(float4*)p;"
+        " o[t] = p[16 + t] + (int)((unsigned)__float_as_int(v.x) >> 24); free(p); }\n",
+        lambda: [np.zeros(32, np.int32)],
+        lambda o: {0: np.arange(32) + 16 + 3},
+    ),
 ]
 
 
