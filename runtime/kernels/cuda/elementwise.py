@@ -1,8 +1,8 @@
 """Elementwise operators on CUDA: one generated kernel each, with broadcasting.
 
 Operands that are contiguous or single elements run through a loop with 16-byte accesses; others are addressed by
-strides over the collapsed shape, passed as arguments, so that a source depends on dtypes and rank alone. Where the last
-axis is contiguous or one element in every operand, a thread takes several of its elements at once. Output 0 may be an
+strides over the collapsed shape, passed as arguments, so that a source depends on dtypes, rank, and how many elements a
+thread takes at once: several where the last axis is contiguous or one element in every operand. Output 0 may be an
 input's memory: a thread reads all operands of its elements before it writes them.
 """
 
