@@ -147,7 +147,7 @@ def _sharing(node: BoundNode) -> Iterator[tuple[str, str]]:
 def _place_outputs(
     bound: BoundGraph, node: BoundNode, classes: AliasClasses, reuse: bool, apart: frozenset[str]
 ) -> None:
-    viewed = _view_source(bound, node, apart)
+    viewed = view_source(bound, node, apart)
     for position, name in enumerate(node.outputs):
         if name is None:
             continue
@@ -180,7 +180,7 @@ def _use(bound: BoundGraph, name: str, *, known: bool = False) -> _Use:
     return use
 
 
-def _view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> str | None:
+def view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> str | None:
     """The input that output 0 is a view of, or None when the node must run (S33, S41, S42).
 
     An operator that only happens to leave the bytes as they are runs where the file overwrites, clears or places them,

@@ -117,6 +117,40 @@ def test_a_view_may_stand_inside_a_row_but_not_between_what_is_joined() -> None:
     assert [(step.name, step.op) for step in program.steps] == [("y", "Exp+Neg"), ("z", "Neg")]
 
 
+def test_a_copy_ends_a_row_whose_inputs_may_have_left_their_bytes_to_it() -> None:
+    rows = [
+        op("r", "Softmax", ["x"]),
+        op("p", "Softmax", ["r"]),
+        op("q", "Softmax", ["p"]),
+        op("s", "Add", ["p", "q"]),
+        op("c", "Reshape", ["r", "shape"], nop=False),
+        op("t", "Neg", ["s"]),
+        op("u", "Softmax", ["t"]),
+        op("v", "Add", ["u", "c"]),
+        op("y", "ReduceMax", ["v"]),
+    ]
+    more = {"shape": tensor("constant", [2], "int64", value=SHAPE)}
+    program = fused(rows, more)
+    assert "s" in names(program)
+    assert plan_memory(program).peak_bytes == plan_memory(lower(bound(rows, tensors() | more, ["y"]))).peak_bytes
+
+
+@pytest.mark.parametrize("waits", [{"inplace": {"z": "i"}}, {"after": ["s"]}])
+def test_what_waits_for_a_call_of_a_row_waits_for_the_row(waits: dict[str, Any]) -> None:
+    rows = [
+        op("i", "Softmax", ["x"]),
+        op("m", "Softmax", ["x"]),
+        op("s", "Neg", ["i"]),
+        op("y", "Exp", ["s"]),
+        op("z", "Add", ["i", "b"], stream="other", **waits),
+        op("e", "Softmax", ["m"]),
+    ]
+    program = fused(rows, outputs=("y", "z", "e"))
+    at = {step.name: step.index for step in program.steps}
+    assert "s" not in at
+    assert at["y"] in program.steps[at["z"]].after
+
+
 def test_a_row_reads_at_most_eight_tensors() -> None:
     more = {f"i{k}": tensor("input", SHAPE, F) for k in range(12)}
     rows = [op("t0", "Add", ["i0", "i1"])]
