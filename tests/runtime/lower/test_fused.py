@@ -172,6 +172,44 @@ def test_the_result_may_take_the_bytes_of_any_input_that_dies() -> None:
     assert program.slots["t"] == program.slots["p"]
 
 
+def test_of_two_inputs_the_result_takes_the_one_that_its_calls_apart_take() -> None:
+    """Which one decides what lives how long, and so the peak."""
+    rows = [
+        op("p", "Softmax", ["x"]),
+        op("q", "Softmax", ["x"]),
+        op("s", "Add", ["q", "p"]),
+        op("t", "Mul", ["s", "q"]),
+        op("y", "Softmax", ["t"]),
+    ]
+    program = fused(rows)
+    assert names(program) == ["p", "q", "t", "y"]
+    assert program.slots["t"] == program.slots["p"]
+    view = [
+        op("p", "Softmax", ["x"]),
+        op("q", "Softmax", ["x"]),
+        op("v", "Identity", ["p"]),
+        op("y", "Max", ["p", "q", "v"]),
+        op("z", "Neg", ["y"]),
+    ]
+    program = fused(view, outputs=("z",))
+    assert names(program) == ["p", "q", "z"]
+    assert program.slots["z"] == program.slots["q"]  # as without `fuse`, where `v` keeps `p` from `y`
+
+
+def test_the_result_may_take_bytes_that_a_view_of_its_type_shares(device: CpuDevice) -> None:
+    rows = [
+        op("p", "Softmax", ["x"]),
+        op("v", "Identity", ["p"]),
+        op("s", "Exp", ["p"]),
+        op("y", "Sub", ["v", "s"]),
+    ]
+    program = fused(rows)
+    assert names(program) == ["p", "y"]
+    assert program.slots["y"] == program.slots["p"]
+    found, _ = ran(bound(rows, tensors(), ["y"]), device, {})
+    np.testing.assert_allclose(found["y"], wanted(rows, tensors(), ["y"])["y"], rtol=1e-5)
+
+
 def test_explain_says_where_a_tensor_is_computed() -> None:
     program = fused(gelu())
     plan = plan_by_hand(program)
@@ -240,6 +278,16 @@ def test_integers_and_absent_operands(device: CpuDevice) -> None:
     graph = bound(rows, more, ["y"])
     assert names(lower(graph, "cuda", fuse=True)) == ["y"]
     assert ran(graph, device, {})[0]["y"].tolist() == wanted(rows, more, ["y"])["y"].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_integers_wrap_between_calls_too(device: CpuDevice, dtype: str) -> None:
+    bits = np.iinfo(dtype).bits
+    rows = [op("square", "Mul", ["x", "x"]), op("y", "Relu", ["square"])]
+    more = {"x": tensor("parameter", [2], dtype, value=[3 * 2 ** (bits // 2 - 2), 2])}
+    graph = bound(rows, more, ["y"])
+    assert names(lower(graph, "cuda", fuse=True)) == ["y"]
+    assert ran(graph, device, {})[0]["y"].tolist() == [0, 4]  # 9 * 2^(bits - 4) has the sign bit
 
 
 _ONE = ("Neg", "Abs", "Tanh", "Relu")
