@@ -23,8 +23,8 @@ def fuse_elementwise(
 
     A row has one shape, one type of its results and one type to compute in; nothing else runs in between, and nothing
     else reads what it makes. So it needs no more memory than before: all its inputs were there when its first call ran.
-    Each result is rounded to its own type as if it had been stored, but for a float32 product and the sum it goes into,
-    which the compiler may round at once. Calls that are computed elsewhere stay where they are in the order.
+    Each result is rounded to its own type as if it had been stored, but for a float32 or float64 product and the sum it
+    goes into, which the compiler may round at once. Calls that are computed elsewhere stay where they are in the order.
 
     Args:
         folded: indices of nodes whose results are known before the run.
@@ -116,7 +116,21 @@ def _joined(row: Sequence[BoundNode]) -> BoundNode:
     calls = tuple(node.call for node in row if node.call is not None)
     operands = tuple(tuple(None if name is None else at[name] for name in node.inputs) for node in row)
     call = replace(last.call, inputs=tuple(types[name] for name in names), fused=Fused(calls, operands))
-    return replace(last, inputs=tuple(names), call=call)
+    return replace(last, inputs=tuple(names), call=call, flops=_declared_flops(row), bytes=None)
+
+
+def _declared_flops(row: Sequence[BoundNode]) -> int | None:
+    """Operations of all calls where the file says something of one's; None where their operators say it."""
+    if all(node.flops is None for node in row):
+        return None
+    total = 0
+    for node in row:
+        cost = lookup(node.op).flops
+        each = cost(node.call) if node.flops is None and cost is not None and node.call is not None else node.flops
+        if each is None:
+            return None
+        total += each
+    return total
 
 
 def _reread(tensor: BoundTensor, within: Mapping[int, int], fused: Mapping[str, int]) -> BoundTensor:

@@ -151,6 +151,13 @@ def test_what_waits_for_a_call_of_a_row_waits_for_the_row(waits: dict[str, Any])
     assert at["y"] in program.steps[at["z"]].after
 
 
+def test_what_the_file_says_of_one_call_is_not_said_of_the_row() -> None:
+    said = {"erf": {"flops": 1000}, "y": {"flops": 5, "bytes": 7}}
+    (step,) = fused([row | said.get(row["name"], {}) for row in gelu()]).steps
+    assert step.flops == 4 * 96 + 1000 + 5
+    assert step.nbytes == (96 + 16 + 1 + 96) * 4
+
+
 def test_a_row_reads_at_most_eight_tensors() -> None:
     more = {f"i{k}": tensor("input", SHAPE, F) for k in range(12)}
     rows = [op("t0", "Add", ["i0", "i1"])]
