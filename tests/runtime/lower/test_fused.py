@@ -220,9 +220,9 @@ def test_the_result_may_take_bytes_that_a_view_of_its_type_shares(device: CpuDev
 def test_explain_says_where_a_tensor_is_computed() -> None:
     program = fused(gelu())
     plan = plan_by_hand(program)
-    assert (
-        explain_tensor(program, plan, "erf").no_memory == "y computes erf itself: elementwise calls in a row are fused"
-    )
+    tensor_found = explain_tensor(program, plan, "erf")
+    assert tensor_found.no_memory == "y computes erf itself: elementwise calls in a row are fused"
+    assert [step.name for step in tensor_found.read_by] == ["y"]
     assert explain_kernel(program, plan, "erf").not_run == (
         "nothing is launched: y computes erf itself: elementwise calls in a row are fused"
     )
