@@ -6,12 +6,13 @@ that kgrun grants on its own where an input dies at an operator that may overwri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kgrun.graphs.bound import BoundGraph, BoundNode
 from kgrun.graphs.errors import GraphError
 from kgrun.graphs.operators import alias_of, lookup
+from kgrun.graphs.operators.base import OpCall
 from kgrun.graphs.schema.kinds import is_op
 from kgrun.runtime.program import Decision
 
@@ -147,7 +148,7 @@ def _sharing(node: BoundNode) -> Iterator[tuple[str, str]]:
 def _place_outputs(
     bound: BoundGraph, node: BoundNode, classes: AliasClasses, reuse: bool, apart: frozenset[str]
 ) -> None:
-    viewed = _view_source(bound, node, apart)
+    viewed = view_source(bound, node, apart)
     for position, name in enumerate(node.outputs):
         if name is None:
             continue
@@ -180,7 +181,7 @@ def _use(bound: BoundGraph, name: str, *, known: bool = False) -> _Use:
     return use
 
 
-def _view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> str | None:
+def view_source(bound: BoundGraph, node: BoundNode, apart: frozenset[str]) -> str | None:
     """The input that output 0 is a view of, or None when the node must run (S33, S41, S42).
 
     An operator that only happens to leave the bytes as they are runs where the file overwrites, clears or places them,
@@ -236,7 +237,7 @@ def _check_declared(bound: BoundGraph, node: BoundNode, output: str, classes: Al
     if problem is None and (owner.role in ("input", "constant") or owner.name in classes.known):
         problem = f"it lives in the bytes of {owner.name}, which keeps its value"
     if problem is None and node.call is not None:
-        problem = _shared_operand(node, source, classes)
+        problem = _shared_operand(node.inputs, source, classes)
     if problem is not None:
         raise GraphError(
             f"{node.name!r} cannot overwrite {source!r} in place: {problem}",
@@ -250,31 +251,74 @@ def _granted(bound: BoundGraph, node: BoundNode, output: str, classes: AliasClas
     """The input whose bytes `output` may take over, or None."""
     if node.call is None or not reuse or node.clear or node.spec.no_reuse or node.collective is not None:
         return None
-    schema = lookup(node.op)
     if alias_of(node.call) is not None:
         return None  # a view that must run owns its memory (S33)
-    target = bound.tensors[output]
-    # A fused kernel reads all operands of its elements before it writes them, like any elementwise one.
-    for position in schema.inplace if node.call.fused is None else range(len(node.inputs)):
+    target, asked = bound.tensors[output], dict[str, Decision]()
+    for position, beside in _asked(node, node.call):
         source = node.inputs[position] if position < len(node.inputs) else None
         if source is None:
             continue
         refusal = _refusal(bound, node, source, target.type.dtype, target.type.shape, classes)
+        refusal = refusal or _shared_operand(beside, source, classes) or _later_use(bound, node, source, classes)
         refusal = refusal or _beside(bound, output, source, classes)
-        classes.decisions.append(Decision(node.name, output, source, refusal is None, refusal or f"{source} dies here"))
+        asked[source] = Decision(node.name, output, source, refusal is None, refusal or f"{source} dies here")
         if refusal is None:
-            return source
-    return None
+            break
+    classes.decisions += asked.values()
+    return next((source for source, decision in asked.items() if decision.granted), None)
+
+
+def _asked(node: BoundNode, call: OpCall) -> Iterator[tuple[int, Sequence[str | None]]]:
+    """Positions of the inputs that output 0 may take over, with the operands that may not share that input's bytes.
+
+    A fused kernel reads the same element of all operands of one type before it writes it, so each may be taken over.
+    Which one is decides what lives how long: first come those that its calls apart would take, as they would.
+    """
+    fused = call.fused
+    if fused is None:
+        yield from ((position, node.inputs) for position in lookup(node.op).inplace)
+        return
+
+    def taken(at: int) -> Iterator[tuple[int, int]]:
+        """What call `at` takes over, or what a call before it has taken for it, and the call that does."""
+        own, later = fused.operands[at], fused.operands[at + 1 :]
+        for operand in dict.fromkeys(own[i] for i in lookup(fused.calls[at].op).inplace if i < len(own)):
+            if operand is None or any(operand in operands for operands in later):
+                continue
+            yield from ((operand, at),) if operand < len(call.inputs) else taken(operand - len(call.inputs))
+
+    def beside(at: int) -> list[str | None]:
+        """Operands of the calls from `at` on, and those that are read at other places than the result is written."""
+        read = {operand for operands in fused.operands[at:] for operand in operands}
+        like = (call.outputs[0].dtype, call.outputs[0].shape)
+        kinds = [(kind.dtype, kind.shape) if kind else None for kind in call.inputs]
+        return [name for i, name in enumerate(node.inputs) if i in read or kinds[i] != like]
+
+    yield from ((position, beside(at)) for position, at in taken(len(fused.calls) - 1))
+    yield from ((position, beside(len(fused.calls))) for position in range(len(node.inputs)))
 
 
 def _beside(bound: BoundGraph, output: str, source: str, classes: AliasClasses) -> str | None:
     """What says that `output` is to stand beside a tensor that lives in the bytes of `source`, or None."""
     members = classes.members[classes.owner[source]]
+    placed = _declared_from(bound, output) if bound.source.contiguous else set()
     for group in bound.source.contiguous:
-        other = next((name for name in members if name in group), None) if output in group else None
+        other = next((name for name in members if name in group), None) if not placed.isdisjoint(group) else None
         if other is not None:
             return f"{other} stands beside it in a contiguous group"
     return None
+
+
+def _declared_from(bound: BoundGraph, name: str) -> set[str]:
+    """A tensor and what will live in its bytes as the file says, or as a view."""
+    found, open_ends = {name}, [name]
+    while open_ends:
+        source = open_ends.pop()
+        for node in (bound.nodes[reader] for reader in bound.tensors[source].consumers):
+            sharing = {other for pair in _sharing(node) if source in pair for other in pair} & {*node.outputs}
+            open_ends += sharing - found
+            found |= sharing
+    return found
 
 
 def _refusal(
@@ -291,13 +335,13 @@ def _refusal(
             return f"{bound.nodes[reader].name} reads it on another stream: overwriting it would wait for that"
     if node.inputs.count(source) > 1 and lookup(node.op).family != "elementwise":
         return f"{source} is an operand twice"
-    return _shared_operand(node, source, classes) or _later_use(bound, node, source, classes)
+    return None
 
 
-def _shared_operand(node: BoundNode, source: str, classes: AliasClasses) -> str | None:
-    """What says that another operand of `node` lies in the same bytes as `source`, or None."""
+def _shared_operand(operands: Sequence[str | None], source: str, classes: AliasClasses) -> str | None:
+    """What says that another of `operands` lies in the same bytes as `source`, or None."""
     owner = classes.owner[source]
-    for other in node.inputs:
+    for other in operands:
         if other is not None and other != source and classes.owner[other] == owner:
             return f"{other}, another operand, shares the bytes of {source}"
     return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kgrun.graphs.bound import BoundGraph, BoundNode, BoundTensor
 from kgrun.graphs.operators import alias_of, lookup
 from kgrun.graphs.operators.base import Fused
 from kgrun.graphs.operators.scalar_code import compute_dtype
-from kgrun.runtime.lower.classes import set_apart
+from kgrun.runtime.lower.classes import set_apart, view_source
 from kgrun.runtime.lower.turned import wanted
 
 _MOST_INPUTS = 8
@@ -23,31 +23,30 @@ def fuse_elementwise(
 
     A row has one shape, one type of its results and one type to compute in; nothing else runs in between, and nothing
     else reads what it makes. So it needs no more memory than before: all its inputs were there when its first call ran.
-    Each result is rounded to its own type as if it had been stored, but for a float32 product and the sum it goes into,
-    which the compiler may round at once. Calls that are computed elsewhere stay where they are in the order.
+    Each result is rounded to its own type as if it had been stored, but for a float32 or float64 product and the sum it
+    goes into, which the compiler may round at once. Calls that are computed elsewhere stay where they are in the order.
 
     Args:
         folded: indices of nodes whose results are known before the run.
         unmade: tensors that no step makes.
     """
     apart = set_apart(bound)
-    nodes, tensors = list(bound.nodes), dict(bound.tensors)
+    nodes = list(bound.nodes)
     fused: dict[str, int] = {}
-    taken: set[int] = set()
+    within: dict[int, int] = {}
     for node in reversed(bound.nodes):
-        if node.index in folded or node.index in taken or not _computes_elements(node):
+        if node.index in folded or node.index in within or not _computes_elements(node):
             continue
         row = _row_before(bound, node, folded, unmade, apart)
         if len(row) == 1:
             continue
-        taken.update(member.index for member in row)
-        last = nodes[node.index] = _joined(row)
-        between = [member.written_names()[0] for member in row[:-1]]
-        fused.update(dict.fromkeys(between, node.index))
-        _reread(tensors, row, last, between)
+        within.update((member.index, node.index) for member in row[:-1])
+        nodes[node.index] = _joined(row)
+        fused.update((member.written_names()[0], node.index) for member in row[:-1])
     if not fused:
         return bound, {}
-    return replace(bound, nodes=tuple(nodes), tensors=tensors), fused
+    tensors = {name: _reread(tensor, within, fused) for name, tensor in bound.tensors.items()}
+    return replace(bound, nodes=tuple(_awaited(node, within) for node in nodes), tensors=tensors), fused
 
 
 def _computes_elements(node: BoundNode) -> bool:
@@ -70,7 +69,7 @@ def _row_before(
     row, members = [last], {last.index}
     for index in range(last.index - 1, -1, -1):
         node = bound.nodes[index]
-        if node.index in folded or _runs_nothing(node, unmade):
+        if node.index in folded or _runs_nothing(bound, node, unmade, apart):
             continue
         if not _computes_elements(node) or node.stream != last.stream or len(row) == _MOST_CALLS:
             break
@@ -87,11 +86,12 @@ def _row_before(
     return row
 
 
-def _runs_nothing(node: BoundNode, unmade: frozenset[str]) -> bool:
+def _runs_nothing(bound: BoundGraph, node: BoundNode, unmade: frozenset[str], apart: frozenset[str]) -> bool:
     """Whether a node is a view or makes what nothing reads: it may stand inside a row."""
     if not unmade.isdisjoint(node.written_names()):
         return True
-    return alias_of(node.call) is not None and not node.inplace and len(node.written_names()) == 1
+    # A view that must own its bytes is a copy, whose memory the row's inputs may have left before it.
+    return len(node.written_names()) == 1 and not node.inplace and view_source(bound, node, apart) is not None
 
 
 def _inputs(row: Sequence[BoundNode]) -> list[str]:
@@ -116,14 +116,33 @@ def _joined(row: Sequence[BoundNode]) -> BoundNode:
     calls = tuple(node.call for node in row if node.call is not None)
     operands = tuple(tuple(None if name is None else at[name] for name in node.inputs) for node in row)
     call = replace(last.call, inputs=tuple(types[name] for name in names), fused=Fused(calls, operands))
-    return replace(last, inputs=tuple(names), call=call)
+    return replace(last, inputs=tuple(names), call=call, flops=_declared_flops(row), bytes=None)
 
 
-def _reread(tensors: dict[str, BoundTensor], row: Sequence[BoundNode], last: BoundNode, between: Sequence[str]) -> None:
-    """Let the last node be the reader of all that its row reads."""
-    members = {node.index for node in row}
-    for name in between:
-        tensors[name] = replace(tensors[name], consumers=())
-    for name in last.read_names():
-        readers = sorted({*tensors[name].consumers} - members | {last.index})
-        tensors[name] = replace(tensors[name], consumers=tuple(readers))
+def _declared_flops(row: Sequence[BoundNode]) -> int | None:
+    """Operations of all calls where the file says something of one's; None where their operators say it."""
+    if all(node.flops is None for node in row):
+        return None
+    total = 0
+    for node in row:
+        cost = lookup(node.op).flops
+        each = cost(node.call) if node.flops is None and cost is not None and node.call is not None else node.flops
+        if each is None:
+            return None
+        total += each
+    return total
+
+
+def _reread(tensor: BoundTensor, within: Mapping[int, int], fused: Mapping[str, int]) -> BoundTensor:
+    """A tensor whose readers are the last nodes of the rows that read it; nothing reads what lies in a row."""
+    if tensor.name in fused:
+        return replace(tensor, consumers=())
+    if not any(reader in within for reader in tensor.consumers):
+        return tensor
+    return replace(tensor, consumers=tuple(sorted({within.get(reader, reader) for reader in tensor.consumers})))
+
+
+def _awaited(node: BoundNode, within: Mapping[int, int]) -> BoundNode:
+    """A node that waits for the last call of a row where it would have waited for one of the others."""
+    last = {within[before] for before in node.predecessors if before in within} - {node.index}
+    return replace(node, predecessors=tuple(sorted({*node.predecessors, *last}))) if last else node

@@ -103,7 +103,7 @@ def explain_tensor(
     if buffer is None or place is None:
         why = _why_no_memory(tensor, buffer)
         if name in program.fused:
-            why = fused_text(program, name)
+            why, read = fused_text(program, name), _reader_within(found, name)
         elif name in program.turned:
             why, read = turned_text(program, name), _turned_readers(found, name)
         return TensorExplanation(
@@ -183,6 +183,11 @@ def fused_text(program: Program, name: str) -> str:
     return (
         f"{program.graph.nodes[program.fused[name]].name} computes {name} itself: elementwise calls in a row are fused"
     )
+
+
+def _reader_within(index: PlanIndex, name: str) -> tuple[StepRef, ...]:
+    """The step that computes a tensor which is not stored, and alone reads it; what pins its result does not."""
+    return tuple(index.step_ref(step.index) for step in index.node_steps.get(index.program.fused[name], ())[:1])
 
 
 def _turned_readers(index: PlanIndex, name: str) -> tuple[StepRef, ...]:

@@ -221,3 +221,15 @@ def test_explain_says_where_a_tensor_that_no_step_writes_has_its_bytes_from(kgru
     }
     for name, words in wanted.items():
         assert f"  written by no step: {words}" in kgrun("explain", path, name).out.splitlines()
+
+
+def test_explain_says_that_nothing_needs_what_a_fused_kernel_computes_within(kgrun: Any, graph_file: Any) -> None:
+    nodes = [
+        {"name": "s", "op": "Exp", "inputs": ["x"], "outputs": ["s"]},
+        {"name": "y", "op": "Neg", "inputs": ["s"], "outputs": ["y"]},
+    ]
+    x = {"role": "input", "dtype": "float32", "shape": [4], "init": {"fill": 1}}
+    path = graph_file(tensors={"x": x}, nodes=nodes, outputs=["y"], dims={})
+    lines = kgrun("explain", path, "s", "--fuse", "--target", "cuda").out.splitlines()
+    assert "  written by no step: nothing needs it" in lines
+    assert "  read by    y (step 0)" in lines

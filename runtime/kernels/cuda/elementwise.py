@@ -38,6 +38,8 @@ from kgrun.runtime.program import Value
 _INFINITY = "__longlong_as_double(0x7ff0000000000000LL)"
 _NAN = "__longlong_as_double(0x7ff8000000000000LL)"
 _SINGLE, _LINEAR = 0, 1
+# Signed results that wrap: the compiler takes it that they do not, and must not see where they come from.
+_OPAQUE = {"int32": "r", "int64": "l"}
 _PACK = "template <class E, int N> struct alignas(sizeof(E) * N) KgPack { E e[N]; };\n"
 FLOAT8_BITS = """
 template <class O> __device__ __forceinline__ O kg_float8(unsigned char b) { O o; o.__x = b; return o; }
@@ -111,7 +113,9 @@ def _row_of_calls(call: OpCall, fused: Fused) -> Lowered:
     for at, each in enumerate(calls):
         kind = each.outputs[0].dtype
         rounded = f"typedef {c_type(kind)} O; auto v = ({scalar_expression(each)}); return {store_text(each, kind)};"
-        before += f"const {compute_type(kind)} u{count + at} = ({compute_type(kind)}){applied(at, rounded)}; "
+        before += f"{compute_type(kind)} u{count + at} = ({compute_type(kind)}){applied(at, rounded)}; "
+        if kind in _OPAQUE:
+            before += f'asm("" : "+{_OPAQUE[kind]}"(u{count + at})); '
     value = applied(len(calls), f"return ({scalar_expression(last)});")
     helpers = "".join(dict.fromkeys(all_schemas()[each.op].data["helpers"] for each in fused.calls))
     compute = compute_type(last.input(0).dtype)

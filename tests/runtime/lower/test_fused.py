@@ -117,6 +117,47 @@ def test_a_view_may_stand_inside_a_row_but_not_between_what_is_joined() -> None:
     assert [(step.name, step.op) for step in program.steps] == [("y", "Exp+Neg"), ("z", "Neg")]
 
 
+def test_a_copy_ends_a_row_whose_inputs_may_have_left_their_bytes_to_it() -> None:
+    rows = [
+        op("r", "Softmax", ["x"]),
+        op("p", "Softmax", ["r"]),
+        op("q", "Softmax", ["p"]),
+        op("s", "Add", ["p", "q"]),
+        op("c", "Reshape", ["r", "shape"], nop=False),
+        op("t", "Neg", ["s"]),
+        op("u", "Softmax", ["t"]),
+        op("v", "Add", ["u", "c"]),
+        op("y", "ReduceMax", ["v"]),
+    ]
+    more = {"shape": tensor("constant", [2], "int64", value=SHAPE)}
+    program = fused(rows, more)
+    assert "s" in names(program)
+    assert plan_memory(program).peak_bytes == plan_memory(lower(bound(rows, tensors() | more, ["y"]))).peak_bytes
+
+
+@pytest.mark.parametrize("waits", [{"inplace": {"z": "i"}}, {"after": ["s"]}])
+def test_what_waits_for_a_call_of_a_row_waits_for_the_row(waits: dict[str, Any]) -> None:
+    rows = [
+        op("i", "Softmax", ["x"]),
+        op("m", "Softmax", ["x"]),
+        op("s", "Neg", ["i"]),
+        op("y", "Exp", ["s"]),
+        op("z", "Add", ["i", "b"], stream="other", **waits),
+        op("e", "Softmax", ["m"]),
+    ]
+    program = fused(rows, outputs=("y", "z", "e"))
+    at = {step.name: step.index for step in program.steps}
+    assert "s" not in at
+    assert at["y"] in program.steps[at["z"]].after
+
+
+def test_what_the_file_says_of_one_call_is_not_said_of_the_row() -> None:
+    said = {"erf": {"flops": 1000}, "y": {"flops": 5, "bytes": 7}}
+    (step,) = fused([row | said.get(row["name"], {}) for row in gelu()]).steps
+    assert step.flops == 4 * 96 + 1000 + 5
+    assert step.nbytes == (96 + 16 + 1 + 96) * 4
+
+
 def test_a_row_reads_at_most_eight_tensors() -> None:
     more = {f"i{k}": tensor("input", SHAPE, F) for k in range(12)}
     rows = [op("t0", "Add", ["i0", "i1"])]
@@ -138,12 +179,50 @@ def test_the_result_may_take_the_bytes_of_any_input_that_dies() -> None:
     assert program.slots["t"] == program.slots["p"]
 
 
+def test_of_two_inputs_the_result_takes_the_one_that_its_calls_apart_take() -> None:
+    """Which one decides what lives how long, and so the peak."""
+    rows = [
+        op("p", "Softmax", ["x"]),
+        op("q", "Softmax", ["x"]),
+        op("s", "Add", ["q", "p"]),
+        op("t", "Mul", ["s", "q"]),
+        op("y", "Softmax", ["t"]),
+    ]
+    program = fused(rows)
+    assert names(program) == ["p", "q", "t", "y"]
+    assert program.slots["t"] == program.slots["p"]
+    view = [
+        op("p", "Softmax", ["x"]),
+        op("q", "Softmax", ["x"]),
+        op("v", "Identity", ["p"]),
+        op("y", "Max", ["p", "q", "v"]),
+        op("z", "Neg", ["y"]),
+    ]
+    program = fused(view, outputs=("z",))
+    assert names(program) == ["p", "q", "z"]
+    assert program.slots["z"] == program.slots["q"]  # as without `fuse`, where `v` keeps `p` from `y`
+
+
+def test_the_result_may_take_bytes_that_a_view_of_its_type_shares(device: CpuDevice) -> None:
+    rows = [
+        op("p", "Softmax", ["x"]),
+        op("v", "Identity", ["p"]),
+        op("s", "Exp", ["p"]),
+        op("y", "Sub", ["v", "s"]),
+    ]
+    program = fused(rows)
+    assert names(program) == ["p", "y"]
+    assert program.slots["y"] == program.slots["p"]
+    found, _ = ran(bound(rows, tensors(), ["y"]), device, {})
+    np.testing.assert_allclose(found["y"], wanted(rows, tensors(), ["y"])["y"], rtol=1e-5)
+
+
 def test_explain_says_where_a_tensor_is_computed() -> None:
     program = fused(gelu())
     plan = plan_by_hand(program)
-    assert (
-        explain_tensor(program, plan, "erf").no_memory == "y computes erf itself: elementwise calls in a row are fused"
-    )
+    tensor_found = explain_tensor(program, plan, "erf")
+    assert tensor_found.no_memory == "y computes erf itself: elementwise calls in a row are fused"
+    assert [step.name for step in tensor_found.read_by] == ["y"]
     assert explain_kernel(program, plan, "erf").not_run == (
         "nothing is launched: y computes erf itself: elementwise calls in a row are fused"
     )
@@ -206,6 +285,16 @@ def test_integers_and_absent_operands(device: CpuDevice) -> None:
     graph = bound(rows, more, ["y"])
     assert names(lower(graph, "cuda", fuse=True)) == ["y"]
     assert ran(graph, device, {})[0]["y"].tolist() == wanted(rows, more, ["y"])["y"].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_integers_wrap_between_calls_too(device: CpuDevice, dtype: str) -> None:
+    bits = np.iinfo(dtype).bits
+    rows = [op("square", "Mul", ["x", "x"]), op("y", "Relu", ["square"])]
+    more = {"x": tensor("parameter", [2], dtype, value=[3 * 2 ** (bits // 2 - 2), 2])}
+    graph = bound(rows, more, ["y"])
+    assert names(lower(graph, "cuda", fuse=True)) == ["y"]
+    assert ran(graph, device, {})[0]["y"].tolist() == [0, 4]  # 9 * 2^(bits - 4) has the sign bit
 
 
 _ONE = ("Neg", "Abs", "Tanh", "Relu")

@@ -193,3 +193,16 @@ def test_kgrun_grants_no_bytes_to_a_tensor_that_is_to_stand_beside_them() -> Non
     assert program.slots["a"] == program.slots["b"] != program.slots["c"]
     assert program.groups == ((program.slots["a"].buffer, program.slots["c"].buffer),)
     assert "a stands beside it in a contiguous group" in [d.reason for d in program.decisions if not d.granted]
+
+
+def test_nor_to_one_in_whose_bytes_such_a_tensor_will_live() -> None:
+    nodes = [
+        {"name": "first", "op": "Neg", "inputs": ["x"], "outputs": ["a"]},
+        {"name": "second", "op": "Relu", "inputs": ["a"], "outputs": ["b"]},
+        {"name": "third", "op": "Exp", "inputs": ["b"], "outputs": ["c"], "inplace": {"c": "b"}},
+        {"name": "last", "op": "Neg", "inputs": ["c"], "outputs": ["y"]},
+    ]
+    made = {"kgrun": 1, "tensors": {"x": X}, "nodes": nodes, "outputs": ["y"], "contiguous": [["a", "c"]]}
+    program = lower(bind(KernelGraph.model_validate(made)), "cpu")
+    assert program.slots["a"] != program.slots["b"] == program.slots["c"]
+    assert program.groups == ((program.slots["a"].buffer, program.slots["c"].buffer),)
