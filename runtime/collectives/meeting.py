@@ -198,9 +198,11 @@ class Solitude:
         """Nobody has to know."""
 
 
-def ended(rank: int, message: store.Message, doing: str) -> DeviceFault:
-    """The fault of the others when `rank` has ended."""
+def ended(rank: int, message: store.Message, doing: str) -> DeviceFault | TimeoutExpired:
+    """The fault of the others when `rank` has ended; whoever else waited in vain says the same as who was first to."""
     cause = message.get(store.FAILED)
+    if cause is not None and cause["code"] == "KG904":
+        return TimeoutExpired(cause["message"], code="KG904", help=cause.get("help"), details=cause.get("details"))
     if cause is not None and cause.get("details", {}).get("rank") not in (None, rank):  # it was told of another's
         rank = cause["details"]["rank"]
         why = f"rank {rank} failed or did not answer"

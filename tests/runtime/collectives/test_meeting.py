@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kgrun.graphs.errors import DeviceFault, GraphError, TimeoutExpired
-from kgrun.runtime.collectives.meeting import Meeting
+from kgrun.runtime.collectives.meeting import Meeting, ended
 from kgrun.runtime.collectives.ranks import RankInfo
 from kgrun.runtime.collectives.store import BYE, FAILED, GONE, Store
 from kgrun.runtime.collectives.world import odd_one
@@ -94,6 +94,18 @@ def test_who_is_late_is_named(store: Store) -> None:
     with pytest.raises(TimeoutExpired, match=r"ranks 1, 2 did not come within 0\.2 s") as caught:
         first.gather("k", 0, (0, 1, 2), "testing")
     assert caught.value.details["ranks"] == [1, 2]
+
+
+def test_who_else_waited_in_vain_says_the_same() -> None:
+    """Of two ranks that wait for a third, chance tells whose time is up first: it must not tell the exit code."""
+    late = TimeoutExpired(
+        "rank 2 did not come", code="KG904", help="raise --timeout", details={"rank": 2, "ranks": [2]}
+    )
+    found = ended(1, {FAILED: late.to_json()}, "meeting the other ranks")
+    assert (found.exit, found.code, found.message, found.help) == (9, "KG904", "rank 2 did not come", "raise --timeout")
+    assert found.details["rank"] == 2
+    other = ended(1, {FAILED: GraphError("no such node", code="KG300").to_json()}, "meeting the other ranks")
+    assert (other.exit, other.code, other.details["rank"]) == (6, "KG620", 1)
 
 
 def test_who_waits_for_something_else_is_known(store: Store) -> None:
