@@ -135,6 +135,11 @@ class BoundNode:
     spec: KernelNode | OpNode
 
     @property
+    def label(self) -> str:
+        """The kernel or operator, or the operators that it computes together: `Div+Erf+Add`."""
+        return self.op if self.call is None else self.call.label
+
+    @property
     def stream(self) -> str:
         """The stream's name: what the file says, "comm" for collectives, else "compute" (S77)."""
         if self.spec.stream is not None:

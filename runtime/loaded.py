@@ -75,7 +75,6 @@ class LoadedProgram:
         self._early = early if early is not None else {}
         self.upload = Transfer(0, 0)
         self.not_replayed: str | None = None
-        self._in_a_row = False
         self.prepared: list[PreparedStep] = []
         with ExitStack() as undo:
             # Transfers hold pinned memory, which only the context's own thread can give back: not the collector's.
@@ -94,14 +93,14 @@ class LoadedProgram:
                 if tell is not None and device.info.kind == "cpu":
                     self.prepared[:] = told_steps(program, self.prepared, tell)
             with spend("capture"):
-                replay = self._capture(undo) if graph_replay else None
+                replay, in_a_row = self._capture(undo) if graph_replay else (None, False)
             if not graph_replay:
                 self.not_replayed = "switched off"
             snapshot = self.snapshot if self.updated else None
             again, once = repeats(program)
             self.feed.attach(program, self.address, self.host.writer)
             self.runner = Runner(
-                device, program.steps, self.prepared, replay, snapshot, again, once, self.feed, self._in_a_row
+                device, program.steps, self.prepared, replay, snapshot, again, once, self.feed, in_a_row
             )
             undo.callback(self.runner.close)
             self._undo = undo.pop_all()
@@ -150,22 +149,22 @@ class LoadedProgram:
         slots = self.program.slots
         return tuple(name for name in self.program.graph.outputs if name in slots and slots[name].buffer in lost)
 
-    def _capture(self, undo: ExitStack) -> Replay | None:
+    def _capture(self, undo: ExitStack) -> tuple[Replay | None, bool]:
+        """The run as one unit, where the device makes one, and whether its steps follow each other one by one."""
         if not self.prepared:
-            return None
+            return None, False
         after = dependencies(plan_streams(self.program))
-        self._in_a_row = all(index - 1 in before for index, before in enumerate(after) if index)
         try:
             with blaming(lambda: self.program):
                 replay = self.device.capture(self.prepared, after)
         except NotCapturable as error:
             self.not_replayed = str(error)
-            return None
+            return None, False
         if replay is None:
             self.not_replayed = "the device has no such thing"
         else:
             undo.callback(replay.close)
-        return replay
+        return replay, all(index - 1 in before for index, before in enumerate(after) if index)
 
     @property
     def updated(self) -> list[Buffer]:

@@ -252,6 +252,7 @@ class Program:
         groups: contiguous groups, each a tuple of buffer indices in order.
         offload: which buffers come and go between host and device; None where all stay.
         turned: results of Transposes that run nothing, because products read their inputs as they lie.
+        fused: results that are not stored, by the index of the node whose kernel computes them for itself.
     """
 
     graph: BoundGraph

@@ -190,7 +190,7 @@ class _Lowering:
                     index=index,
                     name=name,
                     node=node.index,
-                    op=node.op if node.call is None else node.call.label,
+                    op=node.label,
                     stream=node.stream,
                     work=work,
                     reads=reads,

@@ -180,9 +180,8 @@ def turned_text(program: Program, name: str) -> str:
 
 def fused_text(program: Program, name: str) -> str:
     """Which kernel computes a tensor that is not stored."""
-    return (
-        f"{program.graph.nodes[program.fused[name]].name} computes {name} itself: elementwise calls in a row are fused"
-    )
+    node = program.graph.nodes[program.fused[name]]
+    return f"{node.name} computes {name} itself: elementwise calls in a row are fused"
 
 
 def _reader_within(index: PlanIndex, name: str) -> tuple[StepRef, ...]:

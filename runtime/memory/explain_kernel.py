@@ -126,7 +126,7 @@ def explain_kernel(
     steps = tuple(s for s in found.node_steps.get(node.index, ()) if only is None or s.index == only)
     return KernelExplanation(
         node=node.name,
-        op=node.op if node.call is None else node.call.label,
+        op=node.label,
         stream=node.stream,
         inputs=node.inputs,
         outputs=node.outputs,
